@@ -1,0 +1,124 @@
+# Tollgate. `make help` lists the targets; `make run` and `make test` need no preparation.
+
+PREFIX ?= /usr/local
+DESTDIR ?=
+NGINX_MODULES_DIR ?= $(PREFIX)/lib/nginx/modules
+PORT ?= 8080
+
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
+SONAME := libtollgate.so.$(firstword $(subst ., ,$(VERSION)))
+SHARED := libtollgate.so.$(VERSION)
+
+LIB := target/ffi
+MODULE := ngx_http_tollgate_module.so
+LIBDIR := $(DESTDIR)$(PREFIX)/lib
+INCLUDEDIR := $(DESTDIR)$(PREFIX)/include
+
+# What the Rust standard library in the archive asks of the system; the compiler adds libgcc itself.
+LIBS_PRIVATE := -lutil -lrt -lpthread -lm -ldl -lc
+
+# The NGINX module is not here: it is in nginx's own style, which clang-format cannot express.
+C_FILES = $(shell find ffi/examples tests -name '*.[ch]')
+
+export CARGO_TARGET_DIR := $(CURDIR)/target
+export PATH := $(PATH):/usr/sbin:$(HOME)/.cargo/bin
+
+# The NGINX that the tests start, and the module it loads: `make test` runs them with three.
+debian = TOLLGATE_NGINX=/usr/sbin/nginx TOLLGATE_NGINX_MODULE=$(CURDIR)/target/nginx/debian/$(MODULE)
+built = TOLLGATE_NGINX=$(CURDIR)/target/nginx/$(1)/nginx \
+	TOLLGATE_NGINX_MODULE=$(CURDIR)/target/nginx/$(1)/$(MODULE)
+
+.NOTPARALLEL:
+.PHONY: all help setup lib nginx nginx-current nginx-asan run test test-rust test-loom \
+	test-nginx-current test-nginx-asan vectors bench lint fmt deny header check-header check-symbols \
+	install install-lib install-nginx uninstall clean
+
+all: lib nginx ## build both libraries and the module for Debian's NGINX (the default)
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## install what is missing on this machine (Debian packages, the Rust toolchain)
+	@.ci/setup
+
+lib: ## build libtollgate.a and libtollgate.so
+	cargo build --profile ffi -p tollgate-ffi
+
+nginx: lib ## build the module for Debian's NGINX
+	ffi/nginx/build.sh debian
+
+nginx-current: lib ## build the current NGINX and the module for it
+	ffi/nginx/build.sh current
+
+nginx-asan: lib ## build the same with AddressSanitizer
+	ffi/nginx/build.sh asan
+
+run: setup all ## start a limited NGINX on 127.0.0.1:8080 (PORT=) and stay until Ctrl-C
+	@ffi/nginx/demo/run.sh target/nginx/debian/$(MODULE) $(PORT)
+
+test: setup lib check-header check-symbols test-rust test-loom test-nginx-current test-nginx-asan ## run every test of every part, cheap ones first
+
+test-rust: all ## run the workspace's tests, the C programs and Debian's NGINX among them
+	$(debian) cargo test --workspace
+
+test-loom: ## run every interleaving of the table's atomics
+	RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=$(CURDIR)/target/loom \
+		cargo test -p tollgate-core --test loom --release
+
+test-nginx-current: nginx-current ## run the NGINX tests against the current NGINX
+	$(call built,current) cargo test -p tollgate-tests --test nginx
+
+test-nginx-asan: nginx-asan ## run the NGINX tests under AddressSanitizer
+	$(call built,asan) cargo test -p tollgate-tests --test nginx
+
+vectors: lib ## run the vectors through every implementation (TOLLGATE_VECTORS= names another folder)
+	cargo test -p tollgate-tests --test vectors
+
+bench: setup all ## measure beside the peers; writes target/bench/report.json
+	cargo run --release -p tollgate-benches
+
+lint: check-header ## check formatting, lints and the header
+	cargo fmt --all --check
+	clang-format --dry-run -Werror $(C_FILES)
+	cargo clippy --workspace --all-targets -- -D warnings
+
+fmt: ## format the Rust and the C files
+	cargo fmt --all
+	clang-format -i $(C_FILES)
+
+deny: ## check the dependencies' licences and sources (installs cargo-deny when missing)
+	command -v cargo-deny >/dev/null || cargo install --locked cargo-deny
+	cargo deny check bans licenses sources
+
+header: ## make include/tollgate.h anew from ffi/src
+	cargo run --quiet -p tollgate-tests --bin header
+
+check-header: ## check that include/tollgate.h is what ffi/src says
+	cargo run --quiet -p tollgate-tests --bin header -- --check
+
+check-symbols: lib ## check that the libraries export exactly the header's functions
+	.ci/check-symbols include/tollgate.h $(LIB)/libtollgate.so $(LIB)/libtollgate.a
+
+install: install-lib install-nginx ## install all below PREFIX (and DESTDIR); builds only what was never built
+
+install-lib: $(if $(wildcard $(LIB)/libtollgate.so),,lib) ## install the libraries, tollgate.h and tollgate.pc
+	install -d $(LIBDIR)/pkgconfig $(INCLUDEDIR)
+	install -m 644 include/tollgate.h $(INCLUDEDIR)
+	install -m 644 $(LIB)/libtollgate.a $(LIBDIR)
+	install -m 755 $(LIB)/libtollgate.so $(LIBDIR)/$(SHARED)
+	ln -sf $(SHARED) $(LIBDIR)/$(SONAME)
+	ln -sf $(SONAME) $(LIBDIR)/libtollgate.so
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' -e 's|@LIBS_PRIVATE@|$(LIBS_PRIVATE)|' \
+		ffi/tollgate.pc.in > $(LIBDIR)/pkgconfig/tollgate.pc
+
+install-nginx: $(if $(wildcard target/nginx/debian/$(MODULE)),,nginx) ## install the NGINX module into NGINX_MODULES_DIR
+	install -d $(DESTDIR)$(NGINX_MODULES_DIR)
+	install -m 644 target/nginx/debian/$(MODULE) $(DESTDIR)$(NGINX_MODULES_DIR)
+
+uninstall: ## remove what install put below PREFIX (and DESTDIR)
+	rm -f $(LIBDIR)/libtollgate.a $(LIBDIR)/libtollgate.so $(LIBDIR)/$(SONAME) $(LIBDIR)/$(SHARED) \
+		$(LIBDIR)/pkgconfig/tollgate.pc $(INCLUDEDIR)/tollgate.h \
+		$(DESTDIR)$(NGINX_MODULES_DIR)/$(MODULE)
+
+clean: ## remove everything that was built
+	rm -rf target
