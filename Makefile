@@ -110,6 +110,7 @@ install-lib: $(if $(wildcard $(LIB)/libtollgate.so),,lib) ## install the librari
 	ln -sf $(SONAME) $(LIBDIR)/libtollgate.so
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' -e 's|@LIBS_PRIVATE@|$(LIBS_PRIVATE)|' \
 		ffi/tollgate.pc.in > $(LIBDIR)/pkgconfig/tollgate.pc
+	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" -ne 0 ] || ldconfig
 
 install-nginx: $(if $(wildcard target/nginx/debian/$(MODULE)),,nginx) ## install the NGINX module into NGINX_MODULES_DIR
 	install -d $(DESTDIR)$(NGINX_MODULES_DIR)

@@ -46,7 +46,8 @@ fn main() -> ExitCode {
 
 fn generate(ffi: &Path) -> Result<String, String> {
     let config = cbindgen::Config::from_file(ffi.join("cbindgen.toml"))?;
-    let bindings = cbindgen::generate_with_config(ffi, config).map_err(|error| error.to_string())?;
+    let bindings =
+        cbindgen::generate_with_config(ffi, config).map_err(|error| error.to_string())?;
     let mut text = Vec::new();
     bindings.write(&mut text);
     String::from_utf8(text).map_err(|error| error.to_string())
@@ -58,8 +59,9 @@ fn report_first_difference(committed: &str, fresh: &str) {
     for line in 1.. {
         let (old, new) = (old.next(), new.next());
         if old != new {
-            eprintln!("  line {line}, committed: {}", old.unwrap_or("(end of file)"));
-            eprintln!("  line {line}, from ffi:  {}", new.unwrap_or("(end of file)"));
+            let shown = |line: Option<&str>| line.unwrap_or("(end of file)").to_owned();
+            eprintln!("  line {line}, committed: {}", shown(old));
+            eprintln!("  line {line}, from ffi:  {}", shown(new));
             return;
         }
         if old.is_none() {
