@@ -1,0 +1,178 @@
+
+/*
+ * ngx_http_tollgate_module: what its files share.
+ *
+ * The module parses directives, asks libtollgate and moves the answer into
+ * the response.  Every number of a decision comes from the library.
+ */
+
+
+#ifndef _NGX_HTTP_TOLLGATE_H_INCLUDED_
+#define _NGX_HTTP_TOLLGATE_H_INCLUDED_
+
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+#include <ngx_http.h>
+#include <nginx.h>
+
+#include <tollgate.h>
+
+
+/* the library checks at most 16 limits in one call, and so does a request */
+#define NGX_HTTP_TOLLGATE_MAX_LIMITS       16
+
+#define NGX_HTTP_TOLLGATE_MAX_NAME         63
+
+#define NGX_HTTP_TOLLGATE_PASSED           1
+#define NGX_HTTP_TOLLGATE_DELAYED          2
+#define NGX_HTTP_TOLLGATE_REJECTED         3
+#define NGX_HTTP_TOLLGATE_DELAYED_DRY_RUN  4
+#define NGX_HTTP_TOLLGATE_REJECTED_DRY_RUN 5
+
+
+/* one limit's counters; they outlive a reload, found again by name */
+
+typedef struct {
+    tollgate_counters               counters;
+    ngx_atomic_t                    generation;  /* of the last configuration
+                                                    that named it, 0: free */
+    u_char                          len;
+    u_char                          name[NGX_HTTP_TOLLGATE_MAX_NAME];
+} ngx_http_tollgate_entry_t;
+
+
+/* what stands in the zone before the table; written by the master only */
+
+typedef struct {
+    void                           *table;
+    size_t                          table_size;
+    uint64_t                        rows;
+    uint64_t                        row_entries;
+    ngx_atomic_t                    generation;
+    ngx_uint_t                      nentries;
+    ngx_http_tollgate_entry_t       entries[1];
+} ngx_http_tollgate_shctx_t;
+
+
+typedef struct {
+    ngx_str_t                       name;
+    size_t                          size;        /* 0: named, not defined */
+    uint64_t                        rows;
+    uint64_t                        row_entries;
+
+    tollgate_table                 *table;
+    ngx_http_tollgate_shctx_t      *sh;
+    ngx_slab_pool_t                *shpool;
+
+    ngx_array_t                     limits;      /* all that use the zone:
+                                                    limit pointers */
+} ngx_http_tollgate_zone_t;
+
+
+/* a parameter that may be text, one variable, or any mixture of both */
+
+typedef struct {
+    ngx_int_t                       index;       /* one variable, or -1 */
+    ngx_http_complex_value_t        complex;
+} ngx_http_tollgate_value_t;
+
+
+typedef struct {
+    tollgate_limit                  limit;
+    ngx_http_tollgate_zone_t       *zone;
+    tollgate_counters              *counters;    /* in the zone */
+
+    /*
+     * Stands before the key's bytes in the table, so that limits of one
+     * zone count apart; it depends on the limit's name alone, so that a
+     * rate may change and what is spent stays spent.
+     */
+    uint64_t                        scope;
+
+    ngx_http_tollgate_value_t       key;
+    ngx_http_tollgate_value_t       cost_value;
+    uint64_t                        cost;
+
+    ngx_str_t                       name;
+    ngx_uint_t                      status;
+    ngx_uint_t                      status_over;
+
+    unsigned                        variable_cost:1;
+    unsigned                        concurrency:1;
+    unsigned                        delay:1;
+
+    /* configuration and pages only */
+    unsigned                        named:1;
+    ngx_str_t                       key_text;
+    ngx_str_t                       limit_text;
+    u_char                         *file;
+    ngx_uint_t                      line;
+} ngx_http_tollgate_limit_t;
+
+
+typedef struct {
+    ngx_array_t                     zones;       /* zone pointers */
+} ngx_http_tollgate_main_conf_t;
+
+
+typedef struct {
+    ngx_http_tollgate_limit_t     **limits;      /* those of a zone adjoin */
+    ngx_uint_t                      nlimits;
+    ngx_uint_t                      nholds;      /* concurrency limits */
+    ngx_uint_t                      fields;
+    ngx_flag_t                      dry_run;
+    ngx_uint_t                      log_level;
+    ngx_uint_t                      delay_log_level;
+    ngx_uint_t                      set;         /* limits or "off" here */
+} ngx_http_tollgate_conf_t;
+
+
+typedef struct {
+    tollgate_table                 *table;
+    tollgate_hold                   hold;
+} ngx_http_tollgate_hold_t;
+
+
+/* of the main request; found again after an internal redirect */
+
+typedef struct {
+    tollgate_decision               decision;    /* the tightest one */
+    ngx_http_tollgate_limit_t      *limit;       /* whose it is */
+    uint32_t                        fields;
+    uint32_t                        status;
+    ngx_msec_t                      delay;
+    ngx_uint_t                      nholds;
+    ngx_http_tollgate_hold_t        holds[1];    /* nholds of them */
+} ngx_http_tollgate_ctx_t;
+
+
+ngx_int_t ngx_http_tollgate_check(ngx_http_request_t *r,
+    ngx_http_tollgate_conf_t *tlcf, ngx_http_tollgate_ctx_t **ctxp);
+ngx_http_tollgate_ctx_t *ngx_http_tollgate_get_ctx(ngx_http_request_t *r);
+
+char *ngx_http_tollgate_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_tollgate(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+ngx_int_t ngx_http_tollgate_value(ngx_http_request_t *r,
+    ngx_http_tollgate_value_t *value, ngx_str_t *s);
+
+ngx_http_tollgate_zone_t *ngx_http_tollgate_add_zone(ngx_conf_t *cf,
+    ngx_str_t *name, size_t size);
+ngx_int_t ngx_http_tollgate_check_reload(ngx_conf_t *cf,
+    ngx_http_tollgate_zone_t *zone);
+ngx_int_t ngx_http_tollgate_check_zones(ngx_conf_t *cf);
+
+ngx_int_t ngx_http_tollgate_deny(ngx_http_request_t *r,
+    ngx_http_tollgate_ctx_t *ctx, ngx_uint_t status);
+ngx_int_t ngx_http_tollgate_filter_init(ngx_conf_t *cf);
+
+ngx_int_t ngx_http_tollgate_add_variables(ngx_conf_t *cf);
+
+char *ngx_http_tollgate_metrics(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+
+
+extern ngx_module_t  ngx_http_tollgate_module;
+
+
+#endif /* _NGX_HTTP_TOLLGATE_H_INCLUDED_ */

@@ -1,0 +1,500 @@
+
+/*
+ * A request asks the table: keys and costs are evaluated, the limits that
+ * apply are checked, all or none, and counted.
+ *
+ * The answer is kept in a pool cleanup, which outlives internal redirects
+ * (they clear the modules' contexts) and gives concurrency holds back when
+ * the request ends, however it ends.
+ */
+
+
+#include "ngx_http_tollgate.h"
+
+
+/* keys of usual length are put together on the stack */
+#define NGX_HTTP_TOLLGATE_KEYS_SIZE  1024
+
+
+static ngx_int_t ngx_http_tollgate_check_one(ngx_http_request_t *r,
+    ngx_http_tollgate_conf_t *tlcf, ngx_http_tollgate_ctx_t **ctxp);
+static ngx_int_t ngx_http_tollgate_check_layers(ngx_http_request_t *r,
+    ngx_http_tollgate_conf_t *tlcf, ngx_http_tollgate_ctx_t **ctxp);
+static void ngx_http_tollgate_give_back(tollgate_request *requests,
+    ngx_http_tollgate_limit_t **limits, tollgate_hold *holds, ngx_uint_t n,
+    uint64_t now);
+static ngx_http_tollgate_ctx_t *ngx_http_tollgate_create_ctx(
+    ngx_http_request_t *r, ngx_http_tollgate_conf_t *tlcf);
+static ngx_int_t ngx_http_tollgate_request(ngx_http_request_t *r,
+    ngx_http_tollgate_limit_t *limit, u_char **buf, u_char *end,
+    tollgate_request *request);
+static uint64_t ngx_http_tollgate_cost(ngx_http_request_t *r,
+    ngx_http_tollgate_limit_t *limit);
+static ngx_int_t ngx_http_tollgate_failed(ngx_http_request_t *r,
+    ngx_http_tollgate_limit_t *limit, tollgate_status status);
+static void ngx_http_tollgate_cleanup(void *data);
+
+
+/*
+ * The clock that every process of this machine shares.  The cached time of
+ * nginx lags behind by a loop's length, and a client that waited exactly as
+ * long as it was told would then come too early.
+ */
+
+static ngx_inline uint64_t
+ngx_http_tollgate_now(void)
+{
+    struct timespec  ts;
+
+    (void) clock_gettime(CLOCK_MONOTONIC, &ts);
+
+    return (uint64_t) ts.tv_sec * 1000000000 + ts.tv_nsec;
+}
+
+
+/* timers have milliseconds; a request never goes on before its time */
+
+#define ngx_http_tollgate_ms(ns)  (ngx_msec_t) (((ns) + 999999) / 1000000)
+
+
+/* a delay that is only reported is not counted as one */
+
+static ngx_inline void
+ngx_http_tollgate_count(ngx_http_tollgate_limit_t *limit,
+    tollgate_decision *decision, ngx_uint_t dry_run)
+{
+    tollgate_decision  d;
+
+    if (decision->delay_ns && !limit->delay) {
+        d = *decision;
+        d.delay_ns = 0;
+        decision = &d;
+    }
+
+    (void) tollgate_counters_record(limit->counters, decision, dry_run);
+}
+
+
+/* NGX_OK: *ctxp holds the decision; NGX_DECLINED: nothing to decide */
+
+ngx_int_t
+ngx_http_tollgate_check(ngx_http_request_t *r, ngx_http_tollgate_conf_t *tlcf,
+    ngx_http_tollgate_ctx_t **ctxp)
+{
+    if (tlcf->nlimits == 1) {
+        return ngx_http_tollgate_check_one(r, tlcf, ctxp);
+    }
+
+    return ngx_http_tollgate_check_layers(r, tlcf, ctxp);
+}
+
+
+/* the usual case: one limit, its decision written where it will be read */
+
+static ngx_int_t
+ngx_http_tollgate_check_one(ngx_http_request_t *r,
+    ngx_http_tollgate_conf_t *tlcf, ngx_http_tollgate_ctx_t **ctxp)
+{
+    u_char                     *p, buf[NGX_HTTP_TOLLGATE_KEYS_SIZE];
+    ngx_int_t                   rc;
+    tollgate_status             status;
+    tollgate_request            request;
+    ngx_http_tollgate_ctx_t    *ctx;
+    ngx_http_tollgate_limit_t  *limit;
+
+    limit = tlcf->limits[0];
+    p = buf;
+
+    rc = ngx_http_tollgate_request(r, limit, &p, buf + sizeof(buf), &request);
+
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    ctx = ngx_http_tollgate_create_ctx(r, tlcf);
+    if (ctx == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    if (limit->concurrency) {
+        status = tollgate_table_acquire(limit->zone->table, request.key,
+                                        request.key_len, request.limit,
+                                        request.cost, ngx_http_tollgate_now(),
+                                        &ctx->decision, &ctx->holds[0].hold);
+
+        if (status == TOLLGATE_OK && ctx->decision.allowed) {
+            ctx->holds[0].table = limit->zone->table;
+            ctx->nholds = 1;
+        }
+
+    } else {
+        status = tollgate_table_check(limit->zone->table, request.key,
+                                      request.key_len, request.limit,
+                                      request.cost, ngx_http_tollgate_now(),
+                                      &ctx->decision);
+    }
+
+    if (status != TOLLGATE_OK) {
+        return ngx_http_tollgate_failed(r, limit, status);
+    }
+
+    ctx->limit = limit;
+
+    if (ctx->decision.delay_ns && limit->delay) {
+        ctx->delay = ngx_http_tollgate_ms(ctx->decision.delay_ns);
+    }
+
+    ngx_http_tollgate_count(limit, &ctx->decision, tlcf->dry_run);
+
+    ngx_http_set_ctx(r->main, ctx, ngx_http_tollgate_module);
+
+    *ctxp = ctx;
+
+    return NGX_OK;
+}
+
+
+/*
+ * Several limits: all of them are charged or none.  The library does this
+ * within a zone; a zone that said yes is paid back when a later one denies.
+ */
+
+static ngx_int_t
+ngx_http_tollgate_check_layers(ngx_http_request_t *r,
+    ngx_http_tollgate_conf_t *tlcf, ngx_http_tollgate_ctx_t **ctxp)
+{
+    size_t                      denied;
+    u_char                     *p, buf[NGX_HTTP_TOLLGATE_KEYS_SIZE];
+    uint64_t                    now, delay;
+    ngx_int_t                   rc;
+    ngx_uint_t                  i, n, from, to, best;
+    tollgate_hold               holds[NGX_HTTP_TOLLGATE_MAX_LIMITS];
+    tollgate_status             status;
+    tollgate_request            requests[NGX_HTTP_TOLLGATE_MAX_LIMITS];
+    tollgate_decision           decisions[NGX_HTTP_TOLLGATE_MAX_LIMITS];
+    ngx_http_tollgate_ctx_t    *ctx;
+    ngx_http_tollgate_zone_t   *zone;
+    ngx_http_tollgate_limit_t  *limits[NGX_HTTP_TOLLGATE_MAX_LIMITS];
+
+    n = 0;
+    p = buf;
+
+    for (i = 0; i < tlcf->nlimits; i++) {
+
+        rc = ngx_http_tollgate_request(r, tlcf->limits[i], &p,
+                                       buf + sizeof(buf), &requests[n]);
+
+        if (rc == NGX_OK) {
+            limits[n++] = tlcf->limits[i];
+            continue;
+        }
+
+        if (rc != NGX_DECLINED) {
+            return rc;
+        }
+    }
+
+    if (n == 0) {
+        return NGX_DECLINED;
+    }
+
+    ctx = ngx_http_tollgate_create_ctx(r, tlcf);
+    if (ctx == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    if (tlcf->nholds) {
+        ngx_memzero(holds, n * sizeof(tollgate_hold));
+    }
+
+    now = ngx_http_tollgate_now();
+    best = n;
+
+    for (from = 0; from < n && best == n; from = to) {
+
+        zone = limits[from]->zone;
+
+        for (to = from + 1; to < n && limits[to]->zone == zone; to++) {
+            /* void */
+        }
+
+        status = tollgate_table_check_all(zone->table, &requests[from],
+                                          to - from, now, &decisions[from],
+                                          tlcf->nholds ? &holds[from] : NULL,
+                                          &denied);
+
+        if (status != TOLLGATE_OK) {
+            ngx_http_tollgate_give_back(requests, limits,
+                                        tlcf->nholds ? holds : NULL, from,
+                                        now);
+
+            return ngx_http_tollgate_failed(r, limits[from], status);
+        }
+
+        if (denied == to - from) {
+            continue;
+        }
+
+        ngx_http_tollgate_give_back(requests, limits,
+                                    tlcf->nholds ? holds : NULL, from, now);
+
+        best = from + denied;
+
+        for (i = from; i < to; i++) {
+            if (!decisions[i].allowed) {
+                ngx_http_tollgate_count(limits[i], &decisions[i],
+                                        tlcf->dry_run);
+            }
+        }
+    }
+
+    if (best == n) {
+
+        best = 0;
+        delay = 0;
+
+        for (i = 0; i < n; i++) {
+
+            if (decisions[i].remaining < decisions[best].remaining) {
+                best = i;
+            }
+
+            if (limits[i]->delay && decisions[i].delay_ns > delay) {
+                delay = decisions[i].delay_ns;
+            }
+
+            ngx_http_tollgate_count(limits[i], &decisions[i], tlcf->dry_run);
+
+            if (limits[i]->concurrency) {
+                ctx->holds[ctx->nholds].table = limits[i]->zone->table;
+                ctx->holds[ctx->nholds].hold = holds[i];
+                ctx->nholds++;
+            }
+        }
+
+        ctx->delay = ngx_http_tollgate_ms(delay);
+    }
+
+    ctx->decision = decisions[best];
+    ctx->limit = limits[best];
+
+    ngx_http_set_ctx(r->main, ctx, ngx_http_tollgate_module);
+
+    *ctxp = ctx;
+
+    return NGX_OK;
+}
+
+
+/* the first n limits were charged for a request that is not admitted */
+
+static void
+ngx_http_tollgate_give_back(tollgate_request *requests,
+    ngx_http_tollgate_limit_t **limits, tollgate_hold *holds, ngx_uint_t n,
+    uint64_t now)
+{
+    ngx_uint_t  i, from, to;
+
+    for (from = 0; from < n; from = to) {
+
+        for (to = from + 1;
+             to < n && limits[to]->zone == limits[from]->zone;
+             to++)
+        {
+            /* void */
+        }
+
+        (void) tollgate_table_refund_all(limits[from]->zone->table,
+                                         &requests[from], to - from, now);
+
+        for (i = from; holds && i < to; i++) {
+            if (limits[i]->concurrency) {
+                (void) tollgate_table_release(limits[i]->zone->table,
+                                              &holds[i], now);
+            }
+        }
+    }
+}
+
+
+static ngx_http_tollgate_ctx_t *
+ngx_http_tollgate_create_ctx(ngx_http_request_t *r,
+    ngx_http_tollgate_conf_t *tlcf)
+{
+    ngx_pool_cleanup_t       *cln;
+    ngx_http_tollgate_ctx_t  *ctx;
+
+    cln = ngx_pool_cleanup_add(r->pool,
+                               offsetof(ngx_http_tollgate_ctx_t, holds)
+                               + tlcf->nholds
+                                 * sizeof(ngx_http_tollgate_hold_t));
+    if (cln == NULL) {
+        return NULL;
+    }
+
+    ctx = cln->data;
+
+    ctx->fields = tlcf->dry_run ? TOLLGATE_FIELDS_NONE : tlcf->fields;
+    ctx->status = 0;
+    ctx->delay = 0;
+    ctx->nholds = 0;
+
+    cln->handler = ngx_http_tollgate_cleanup;
+
+    return ctx;
+}
+
+
+/* NGX_DECLINED: an empty key is not limited */
+
+static ngx_int_t
+ngx_http_tollgate_request(ngx_http_request_t *r,
+    ngx_http_tollgate_limit_t *limit, u_char **buf, u_char *end,
+    tollgate_request *request)
+{
+    size_t      len;
+    u_char     *p;
+    ngx_str_t   key;
+
+    if (ngx_http_tollgate_value(r, &limit->key, &key) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    if (key.len == 0) {
+        return NGX_DECLINED;
+    }
+
+    len = sizeof(uint64_t) + key.len;
+
+    if (len <= (size_t) (end - *buf)) {
+        p = *buf;
+        *buf += len;
+
+    } else {
+        p = ngx_pnalloc(r->pool, len);
+        if (p == NULL) {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
+    }
+
+    ngx_memcpy(p, &limit->scope, sizeof(uint64_t));
+    ngx_memcpy(p + sizeof(uint64_t), key.data, key.len);
+
+    request->key = p;
+    request->key_len = len;
+    request->limit = &limit->limit;
+    request->cost = limit->variable_cost ? ngx_http_tollgate_cost(r, limit)
+                                         : limit->cost;
+
+    return NGX_OK;
+}
+
+
+/*
+ * No value is one unit, as without "cost"; a value that is no number is
+ * logged and is one unit too; a number too large to read is the largest,
+ * so that nobody makes a request cheaper by writing more digits.
+ */
+
+static uint64_t
+ngx_http_tollgate_cost(ngx_http_request_t *r, ngx_http_tollgate_limit_t *limit)
+{
+    size_t     i;
+    uint64_t   cost;
+    ngx_str_t  s;
+
+    if (ngx_http_tollgate_value(r, &limit->cost_value, &s) != NGX_OK
+        || s.len == 0)
+    {
+        return 1;
+    }
+
+    cost = 0;
+
+    for (i = 0; i < s.len; i++) {
+
+        if (s.data[i] < '0' || s.data[i] > '9') {
+            ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
+                          "the cost of limit \"%V\" is not a number, "
+                          "one unit is taken", &limit->name);
+            return 1;
+        }
+
+        if (cost > (UINT64_MAX - 9) / 10) {
+            cost = UINT64_MAX;
+            continue;
+        }
+
+        cost = cost * 10 + (s.data[i] - '0');
+    }
+
+    return cost;
+}
+
+
+/* a limiter that cannot decide is never the outage: the request passes */
+
+static ngx_int_t
+ngx_http_tollgate_failed(ngx_http_request_t *r,
+    ngx_http_tollgate_limit_t *limit, tollgate_status status)
+{
+    (void) tollgate_counters_error(limit->counters);
+
+    ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+                  "limit \"%V\" of zone \"%V\" could not decide, "
+                  "the request passes: %s", &limit->name, &limit->zone->name,
+                  tollgate_status_str(status));
+
+    return NGX_DECLINED;
+}
+
+
+ngx_http_tollgate_ctx_t *
+ngx_http_tollgate_get_ctx(ngx_http_request_t *r)
+{
+    ngx_pool_cleanup_t       *cln;
+    ngx_http_tollgate_ctx_t  *ctx;
+
+    ctx = ngx_http_get_module_ctx(r, ngx_http_tollgate_module);
+
+    if (ctx == NULL && (r->internal || r->filter_finalize)) {
+
+        for (cln = r->pool->cleanup; cln; cln = cln->next) {
+
+            if (cln->handler != ngx_http_tollgate_cleanup) {
+                continue;
+            }
+
+            ctx = cln->data;
+
+            if (ctx->status) {
+                return ctx;
+            }
+        }
+
+        return NULL;
+    }
+
+    return ctx;
+}
+
+
+static void
+ngx_http_tollgate_cleanup(void *data)
+{
+    ngx_http_tollgate_ctx_t  *ctx = data;
+
+    uint64_t    now;
+    ngx_uint_t  i;
+
+    if (ctx->nholds == 0) {
+        return;
+    }
+
+    now = ngx_http_tollgate_now();
+
+    for (i = 0; i < ctx->nholds; i++) {
+        (void) tollgate_table_release(ctx->holds[i].table,
+                                      &ctx->holds[i].hold, now);
+    }
+}

@@ -1,0 +1,245 @@
+
+/*
+ * Variables for logs, maps and headers, and the evaluation of parameters
+ * that are variables themselves.
+ */
+
+
+#include "ngx_http_tollgate.h"
+
+
+static ngx_int_t ngx_http_tollgate_status_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data);
+static ngx_int_t ngx_http_tollgate_name_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data);
+static ngx_int_t ngx_http_tollgate_remaining_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data);
+static ngx_int_t ngx_http_tollgate_retry_after_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data);
+static ngx_int_t ngx_http_tollgate_delay_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data);
+
+
+static ngx_http_variable_t  ngx_http_tollgate_vars[] = {
+
+    { ngx_string("tollgate_status"), NULL,
+      ngx_http_tollgate_status_variable, 0, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("tollgate_limit"), NULL,
+      ngx_http_tollgate_name_variable, 0, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("tollgate_remaining"), NULL,
+      ngx_http_tollgate_remaining_variable, 0, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("tollgate_retry_after"), NULL,
+      ngx_http_tollgate_retry_after_variable, 0, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("tollgate_delay"), NULL,
+      ngx_http_tollgate_delay_variable, 0, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+      ngx_http_null_variable
+};
+
+
+static ngx_str_t  ngx_http_tollgate_statuses[] = {
+    ngx_string("PASSED"),
+    ngx_string("DELAYED"),
+    ngx_string("REJECTED"),
+    ngx_string("DELAYED_DRY_RUN"),
+    ngx_string("REJECTED_DRY_RUN")
+};
+
+
+ngx_int_t
+ngx_http_tollgate_value(ngx_http_request_t *r,
+    ngx_http_tollgate_value_t *value, ngx_str_t *s)
+{
+    ngx_http_variable_value_t  *vv;
+
+    if (value->index == NGX_ERROR) {
+        return ngx_http_complex_value(r, &value->complex, s);
+    }
+
+    vv = ngx_http_get_flushed_variable(r, value->index);
+
+    if (vv == NULL || vv->not_found) {
+        s->len = 0;
+        return NGX_OK;
+    }
+
+    s->len = vv->len;
+    s->data = vv->data;
+
+    return NGX_OK;
+}
+
+
+static ngx_http_tollgate_ctx_t *
+ngx_http_tollgate_decided(ngx_http_request_t *r, ngx_http_variable_value_t *v)
+{
+    ngx_http_tollgate_ctx_t  *ctx;
+
+    ctx = ngx_http_tollgate_get_ctx(r->main);
+
+    if (ctx == NULL) {
+        v->not_found = 1;
+        return NULL;
+    }
+
+    v->valid = 1;
+    v->no_cacheable = 0;
+    v->not_found = 0;
+
+    return ctx;
+}
+
+
+static ngx_int_t
+ngx_http_tollgate_status_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data)
+{
+    ngx_http_tollgate_ctx_t  *ctx;
+
+    ctx = ngx_http_tollgate_decided(r, v);
+
+    if (ctx) {
+        v->len = ngx_http_tollgate_statuses[ctx->status - 1].len;
+        v->data = ngx_http_tollgate_statuses[ctx->status - 1].data;
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_tollgate_name_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data)
+{
+    ngx_http_tollgate_ctx_t  *ctx;
+
+    ctx = ngx_http_tollgate_decided(r, v);
+
+    if (ctx) {
+        v->len = ctx->limit->name.len;
+        v->data = ctx->limit->name.data;
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_tollgate_remaining_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data)
+{
+    ngx_http_tollgate_ctx_t  *ctx;
+
+    ctx = ngx_http_tollgate_decided(r, v);
+
+    if (ctx) {
+        v->data = ngx_pnalloc(r->pool, NGX_INT64_LEN);
+        if (v->data == NULL) {
+            return NGX_ERROR;
+        }
+
+        v->len = ngx_sprintf(v->data, "%uL", ctx->decision.remaining)
+                 - v->data;
+    }
+
+    return NGX_OK;
+}
+
+
+/* the very Retry-After: whole seconds, 0 when allowed, nothing when never */
+
+static ngx_int_t
+ngx_http_tollgate_retry_after_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data)
+{
+    char                     *p;
+    size_t                    n;
+    tollgate_http_field       fields[TOLLGATE_HTTP_FIELDS_MAX];
+    ngx_http_tollgate_ctx_t  *ctx;
+
+    ctx = ngx_http_tollgate_decided(r, v);
+
+    if (ctx == NULL) {
+        return NGX_OK;
+    }
+
+    if (ctx->decision.allowed) {
+        v->len = 1;
+        v->data = (u_char *) "0";
+        return NGX_OK;
+    }
+
+    p = ngx_pnalloc(r->pool, TOLLGATE_HTTP_BUFFER_SIZE);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    if (tollgate_http_fields(TOLLGATE_FIELDS_NONE,
+                             (char *) ctx->limit->name.data,
+                             ctx->limit->name.len, &ctx->limit->limit,
+                             &ctx->decision, p, TOLLGATE_HTTP_BUFFER_SIZE,
+                             fields, &n)
+        != TOLLGATE_OK
+        || n == 0)
+    {
+        v->valid = 0;
+        v->not_found = 1;
+        return NGX_OK;
+    }
+
+    v->len = fields[0].value_len;
+    v->data = (u_char *) fields[0].value;
+
+    return NGX_OK;
+}
+
+
+/* how long the leaky bucket says to wait, in seconds as $request_time is */
+
+static ngx_int_t
+ngx_http_tollgate_delay_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data)
+{
+    uint64_t                  ms;
+    ngx_http_tollgate_ctx_t  *ctx;
+
+    ctx = ngx_http_tollgate_decided(r, v);
+
+    if (ctx) {
+        ms = ctx->decision.delay_ns / 1000000
+             + (ctx->decision.delay_ns % 1000000 ? 1 : 0);
+
+        v->data = ngx_pnalloc(r->pool, NGX_INT64_LEN + 4);
+        if (v->data == NULL) {
+            return NGX_ERROR;
+        }
+
+        v->len = ngx_sprintf(v->data, "%uL.%03uL", ms / 1000, ms % 1000)
+                 - v->data;
+    }
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_http_tollgate_add_variables(ngx_conf_t *cf)
+{
+    ngx_http_variable_t  *var, *v;
+
+    for (v = ngx_http_tollgate_vars; v->name.len; v++) {
+        var = ngx_http_add_variable(cf, &v->name, v->flags);
+        if (var == NULL) {
+            return NGX_ERROR;
+        }
+
+        var->get_handler = v->get_handler;
+        var->data = v->data;
+    }
+
+    return NGX_OK;
+}
