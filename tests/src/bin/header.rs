@@ -46,11 +46,37 @@ fn main() -> ExitCode {
 
 fn generate(ffi: &Path) -> Result<String, String> {
     let config = cbindgen::Config::from_file(ffi.join("cbindgen.toml"))?;
-    let bindings =
-        cbindgen::generate_with_config(ffi, config).map_err(|error| error.to_string())?;
+    let bindings = cbindgen::generate_with_config(ffi, config).map_err(|error| error.to_string())?;
     let mut text = Vec::new();
     bindings.write(&mut text);
-    String::from_utf8(text).map_err(|error| error.to_string())
+    String::from_utf8(text).map(|text| polish(&text)).map_err(|error| error.to_string())
+}
+
+/// What the generator cannot be told: a comment of one line takes one line; a negative number stands in
+/// parentheses; `# Safety`, a heading to Rust, is a word to C.
+fn polish(text: &str) -> String {
+    let text = text.replace(" * # Safety\n *", " * Safety:");
+    let lines: Vec<&str> = text.lines().collect();
+    let mut polished = String::with_capacity(text.len());
+    let mut rest = lines.as_slice();
+    while let Some((line, after)) = rest.split_first() {
+        rest = after;
+        match line.split_once(" -") {
+            Some((define, number)) if define.starts_with("#define ") => {
+                polished.push_str(&format!("{define} (-{number})"));
+            }
+            _ => polished.push_str(line),
+        }
+        if let [only, end, after @ ..] = after
+            && (line.trim(), end.trim()) == ("/**", "*/")
+        {
+            polished.push_str(only.trim_start().trim_start_matches('*'));
+            polished.push_str(" */");
+            rest = after;
+        }
+        polished.push('\n');
+    }
+    polished
 }
 
 fn report_first_difference(committed: &str, fresh: &str) {
