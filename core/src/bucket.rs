@@ -1,0 +1,280 @@
+//! One bucket: a limit and its state, shared by threads.
+//!
+//! A token or leaky bucket whose token is a whole number of nanoseconds (most
+//! are) is one 64-bit word; everything else is one 16-byte slot. A decision
+//! is one compare-and-swap, a denial only a read.
+
+use portable_atomic::{AtomicU64, Ordering};
+
+use crate::algorithm::fixed_window::{self, Window};
+use crate::algorithm::sliding_window::{self, Windows};
+use crate::algorithm::token_bucket::{self, Rate, Tat};
+use crate::algorithm::{leaky_bucket, sliding_log};
+use crate::decision::Decision;
+use crate::limit::{Algorithm, Limit};
+use crate::slot::{Slot, Word};
+use crate::table::{Line, Ring, Unsupported};
+use crate::time::Nanos;
+
+/// A limit and its state. Every method but [`set_limit`](Self::set_limit) may
+/// be called from any number of threads at the same time.
+#[derive(Debug)]
+pub struct Bucket {
+    limit: Limit,
+    /// The `tat` of a bucket whose token is a whole number of nanoseconds.
+    /// Nothing else is published with it, so every access is relaxed.
+    tat: AtomicU64,
+    slot: Slot,
+}
+
+impl Bucket {
+    /// A full bucket.
+    ///
+    /// # Errors
+    /// A sliding log needs memory for its entries: see [`LogBucket`]; a
+    /// concurrency limit lives in a [`Table`](crate::Table).
+    pub fn new(limit: Limit) -> Result<Bucket, Unsupported> {
+        match limit.algorithm() {
+            algorithm @ (Algorithm::SlidingLog | Algorithm::Concurrency) => {
+                Err(Unsupported::NoRows(algorithm))
+            }
+            _ => Ok(Bucket { limit, tat: AtomicU64::new(0), slot: Slot::default() }),
+        }
+    }
+
+    /// Its limit.
+    #[must_use]
+    pub const fn limit(&self) -> &Limit {
+        &self.limit
+    }
+
+    /// Charges `cost` units if they fit; a cost of 0 only reads.
+    #[inline]
+    pub fn check(&self, cost: u64, now: Nanos) -> Decision {
+        self.decide::<true>(cost, now)
+    }
+
+    /// The decision that [`check`](Self::check) would make, charging nothing.
+    #[inline]
+    pub fn peek(&self, cost: u64, now: Nanos) -> Decision {
+        self.decide::<false>(cost, now)
+    }
+
+    /// Gives back `cost` units that were charged, never above the burst.
+    pub fn refund(&self, cost: u64, now: Nanos) {
+        let limit = &self.limit;
+        match limit.algorithm() {
+            Algorithm::FixedWindow => self
+                .update_slot(|word| (Some(window_word(fixed_window::refund(window(word), now, cost))), ())),
+            Algorithm::SlidingWindow => self.update_slot(|word| {
+                (Some(windows_word(sliding_window::refund(windows(word), limit, now, cost))), ())
+            }),
+            _ => self.update_tat(|tat| (Some(token_bucket::refund(tat, limit, now, cost)), ())),
+        }
+    }
+
+    /// Changes the limit from the next request on. Tokens already spent stay
+    /// spent, one for one, under the new rate. Another algorithm starts fresh.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new); the old limit then stays.
+    pub fn set_limit(&mut self, limit: Limit, now: Nanos) -> Result<(), Unsupported> {
+        let next = Bucket::new(limit)?;
+        if limit.algorithm() == self.limit.algorithm() {
+            let now = crate::time::held(now);
+            match limit.algorithm() {
+                Algorithm::FixedWindow => {
+                    let open = window(self.slot.load());
+                    let count = if open.end > now { open.count } else { 0 };
+                    next.update_slot(|_| {
+                        (Some(window_word(Window { count, ..Window::default().at(&limit, now) })), ())
+                    });
+                }
+                Algorithm::SlidingWindow => {
+                    let open = windows(self.slot.load()).at(&self.limit, now);
+                    let fresh = Windows::default().at(&limit, now);
+                    let same = fresh.end == open.end && limit.period() == self.limit.period();
+                    let spent = open.current.saturating_add(open.previous);
+                    let carried = if same { open } else { Windows { current: spent, ..fresh } };
+                    next.update_slot(|_| (Some(windows_word(carried)), ()));
+                }
+                _ => {
+                    let tat = token_bucket::carry(self.read_tat(), Rate::of(&self.limit), &limit, now);
+                    next.update_tat(|_| (Some(tat), ()));
+                }
+            }
+        }
+        *self = next;
+        Ok(())
+    }
+
+    #[inline]
+    fn decide<const TAKE: bool>(&self, cost: u64, now: Nanos) -> Decision {
+        let limit = &self.limit;
+        match limit.algorithm() {
+            Algorithm::TokenBucket => self.update_tat(|tat| {
+                let (next, decision) = token_bucket::decide(tat, limit, now, cost);
+                (TAKE.then_some(next), decision)
+            }),
+            Algorithm::LeakyBucket => self.update_tat(|tat| {
+                let (next, decision) = leaky_bucket::decide(tat, limit, now, cost);
+                (TAKE.then_some(next), decision)
+            }),
+            Algorithm::SlidingWindow => self.update_slot(|word| {
+                let (next, decision) = sliding_window::decide(windows(word), limit, now, cost);
+                (TAKE.then(|| windows_word(next)), decision)
+            }),
+            // The only other algorithm that a bucket is made with.
+            _ => self.update_slot(|word| {
+                let (next, decision) = fixed_window::decide(window(word), limit, now, cost);
+                (TAKE.then(|| window_word(next)), decision)
+            }),
+        }
+    }
+
+    fn read_tat(&self) -> Tat {
+        if self.limit.tick == 1 {
+            Tat { at: self.tat.load(Ordering::Relaxed), part: 0 }
+        } else {
+            tat(self.slot.load())
+        }
+    }
+
+    #[inline]
+    fn update_tat<R>(&self, step: impl Fn(Tat) -> (Option<Tat>, R)) -> R {
+        if self.limit.tick != 1 {
+            return self.update_slot(|word| {
+                let (next, answer) = step(tat(word));
+                (next.map(tat_word), answer)
+            });
+        }
+        let mut seen = self.tat.load(Ordering::Relaxed);
+        loop {
+            let (next, answer) = step(Tat { at: seen, part: 0 });
+            let Some(next) = next.filter(|next| next.at != seen) else {
+                return answer;
+            };
+            match self.tat.compare_exchange(seen, next.at, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return answer,
+                Err(other) => seen = other,
+            }
+        }
+    }
+
+    #[inline]
+    fn update_slot<R>(&self, step: impl Fn(Word) -> (Option<Word>, R)) -> R {
+        let mut seen = self.slot.load();
+        loop {
+            let (next, answer) = step(seen);
+            let Some(next) = next.filter(|next| *next != seen) else {
+                return answer;
+            };
+            match self.slot.swap(seen, next) {
+                Ok(()) => return answer,
+                Err(other) => seen = other,
+            }
+        }
+    }
+}
+
+fn tat(word: Word) -> Tat {
+    Tat { at: word.lo, part: word.hi as u32 } // written by tat_word
+}
+
+fn tat_word(tat: Tat) -> Word {
+    Word { hi: u64::from(tat.part), lo: tat.at }
+}
+
+fn window(word: Word) -> Window {
+    Window { end: word.lo, count: word.hi as u32 } // written by window_word
+}
+
+fn window_word(window: Window) -> Word {
+    Word { hi: u64::from(window.count), lo: window.end }
+}
+
+fn windows(word: Word) -> Windows {
+    Windows { end: word.lo, current: (word.hi >> 32) as u32, previous: word.hi as u32 } // the two halves
+}
+
+fn windows_word(windows: Windows) -> Word {
+    Word { hi: u64::from(windows.current) << 32 | u64::from(windows.previous), lo: windows.end }
+}
+
+/// One sliding log in the caller's memory, which must be zero at first and
+/// hold at least `limit + 1` slots.
+#[derive(Debug)]
+pub struct LogBucket<'m> {
+    limit: Limit,
+    lines: &'m [Line],
+}
+
+impl<'m> LogBucket<'m> {
+    /// A log over `lines`.
+    ///
+    /// # Errors
+    /// Another algorithm, or fewer than `limit` entries.
+    pub fn new(limit: Limit, lines: &'m [Line]) -> Result<LogBucket<'m>, Unsupported> {
+        let (algorithm, entries) = (limit.algorithm(), Self::entries(lines));
+        if algorithm != Algorithm::SlidingLog {
+            Err(Unsupported::NoRows(algorithm))
+        } else if entries < limit.limit() {
+            Err(Unsupported::ShortRows { algorithm, limit: limit.limit(), entries })
+        } else {
+            Ok(LogBucket { limit, lines })
+        }
+    }
+
+    /// Lines that a log of that limit needs.
+    #[must_use]
+    pub fn lines(limit: &Limit) -> u64 {
+        (limit.limit() + 1).div_ceil(4)
+    }
+
+    /// Charges `cost` units if they fit; a cost of 0 only reads.
+    pub fn check(&self, cost: u64, now: Nanos) -> Decision {
+        self.decide(cost, now, true)
+    }
+
+    /// The decision that [`check`](Self::check) would make, charging nothing.
+    pub fn peek(&self, cost: u64, now: Nanos) -> Decision {
+        self.decide(cost, now, false)
+    }
+
+    /// Gives back `cost` units, those first that would leave the window first.
+    pub fn refund(&self, cost: u64, now: Nanos) {
+        while let Some(owner) = self.lines.first().map(|line| &line.0[0]) {
+            let seen = owner.load();
+            let ring = self.ring(seen.lo);
+            let floor = sliding_log::refund(&ring, &self.limit, now, cost);
+            if floor == seen.lo
+                || (ring.is_unchanged() && owner.swap(seen, Word { lo: floor, ..seen }).is_ok())
+            {
+                return;
+            }
+        }
+    }
+
+    fn decide(&self, cost: u64, now: Nanos, take: bool) -> Decision {
+        loop {
+            let floor = self.lines.first().map_or(0, |line| line.0[0].load().lo);
+            let ring = self.ring(floor);
+            let (entry, decision) = sliding_log::decide(&ring, &self.limit, now, cost);
+            let done = match entry.filter(|_| take) {
+                Some(entry) => ring.append(entry),
+                None => ring.is_unchanged(),
+            };
+            if done {
+                return decision;
+            }
+        }
+    }
+
+    fn ring(&self, floor: u64) -> Ring<'m> {
+        Ring::read(self.lines, Self::entries(self.lines), floor)
+    }
+
+    fn entries(lines: &[Line]) -> u64 {
+        (lines.len() as u64 * 4).saturating_sub(1)
+    }
+}

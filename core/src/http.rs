@@ -1,0 +1,238 @@
+//! A decision as HTTP: header fields and a problem body, written into the
+//! caller's buffer.
+//!
+//! Sources: RFC 9110 §10.2.3 (`Retry-After`), RFC 9651 (structured fields),
+//! draft-ietf-httpapi-ratelimit-headers-03 (`RateLimit-Limit`, `-Remaining`,
+//! `-Reset`) and -10 (`RateLimit-Policy`, `RateLimit`, the problem type
+//! `quota-exceeded`), RFC 9457 (problem details).
+
+use core::fmt::{self, Write};
+
+use crate::decision::Decision;
+use crate::limit::Limit;
+use crate::time::{SECOND, whole_seconds};
+
+/// The most fields of one answer.
+pub const MAX_FIELDS: usize = 4;
+/// A buffer of this size is always enough for the fields of a policy whose
+/// name is at most [`MAX_NAME`] bytes long.
+pub const FIELDS_SIZE: usize = 512;
+/// A buffer of this size is always enough for a problem body, under the same
+/// condition.
+pub const PROBLEM_SIZE: usize = 1024;
+/// Longer policy names are cut.
+pub const MAX_NAME: usize = 64;
+
+/// The largest integer of a structured field.
+const MAX_INTEGER: u64 = 999_999_999_999_999;
+
+/// Which fields tell the client where it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[repr(u32)]
+pub enum Family {
+    /// None; `Retry-After` is still sent with a denial.
+    Off = 0,
+    /// `X-RateLimit-Limit` (the burst), `X-RateLimit-Remaining`,
+    /// `X-RateLimit-Reset` (seconds from now).
+    #[default]
+    XRateLimit = 1,
+    /// `RateLimit-Limit`, `RateLimit-Remaining`, `RateLimit-Reset`.
+    RateLimit03 = 2,
+    /// `RateLimit-Policy` and `RateLimit` of the current draft.
+    RateLimit = 3,
+}
+
+impl Family {
+    /// All four, in the order of their numbers.
+    pub const ALL: [Family; 4] = [Family::Off, Family::XRateLimit, Family::RateLimit03, Family::RateLimit];
+
+    /// The name that rules files and directives use.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Family::Off => "off",
+            Family::XRateLimit => "x-ratelimit",
+            Family::RateLimit03 => "ratelimit-03",
+            Family::RateLimit => "ratelimit",
+        }
+    }
+}
+
+/// One header field; the value is `range` of the buffer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Field {
+    /// Its name.
+    pub name: &'static str,
+    /// Where its value starts.
+    pub start: usize,
+    /// Where its value ends.
+    pub end: usize,
+}
+
+/// The fields of one answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fields {
+    fields: [Field; MAX_FIELDS],
+    count: usize,
+}
+
+impl Fields {
+    /// The fields, in the order in which they are sent.
+    #[must_use]
+    pub fn as_slice(&self) -> &[Field] {
+        self.fields.get(..self.count).unwrap_or(&[])
+    }
+}
+
+/// The buffer is too small; nothing in it is of use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the buffer of {0} bytes is too small")]
+pub struct BufferTooSmall(pub usize);
+
+/// Writes the fields of one answer: the family's, and `Retry-After` (whole
+/// seconds, rounded up, at least 1) with a denial that can ever end.
+///
+/// # Errors
+/// A buffer shorter than the values; [`FIELDS_SIZE`] is always enough.
+pub fn fields(
+    family: Family,
+    name: &str,
+    limit: &Limit,
+    decision: &Decision,
+    buffer: &mut [u8],
+) -> Result<Fields, BufferTooSmall> {
+    let mut out = Output { buffer, at: 0 };
+    let mut fields = Fields::default();
+    let reset = whole_seconds(decision.reset_after);
+    let mut add = |name: &'static str, value: fmt::Arguments<'_>| -> Result<(), BufferTooSmall> {
+        let start = out.at;
+        out.write_fmt(value).map_err(|_| BufferTooSmall(out.buffer.len()))?;
+        if let Some(field) = fields.fields.get_mut(fields.count) {
+            *field = Field { name, start, end: out.at };
+            fields.count += 1;
+        }
+        Ok(())
+    };
+    match family {
+        Family::Off => {}
+        Family::XRateLimit => {
+            add("X-RateLimit-Limit", format_args!("{}", limit.burst()))?;
+            add("X-RateLimit-Remaining", format_args!("{}", decision.remaining))?;
+            add("X-RateLimit-Reset", format_args!("{reset}"))?;
+        }
+        Family::RateLimit03 => {
+            add("RateLimit-Limit", format_args!("{}", limit.burst()))?;
+            add("RateLimit-Remaining", format_args!("{}", decision.remaining))?;
+            add("RateLimit-Reset", format_args!("{reset}"))?;
+        }
+        Family::RateLimit => {
+            let name = Quoted(cut(name));
+            let quota = limit.limit();
+            if limit.period().is_multiple_of(SECOND) {
+                let window = limit.period() / SECOND;
+                add("RateLimit-Policy", format_args!("{name};q={quota};w={window}"))?;
+            } else {
+                // The draft's window is whole seconds; leave out what is not.
+                add("RateLimit-Policy", format_args!("{name};q={quota}"))?;
+            }
+            let (remaining, reset) = (decision.remaining, reset.min(MAX_INTEGER));
+            add("RateLimit", format_args!("{name};r={remaining};t={reset}"))?;
+        }
+    }
+    if !decision.allowed && decision.can_ever_fit() {
+        let seconds = whole_seconds(decision.retry_after).max(1);
+        add("Retry-After", format_args!("{seconds}"))?;
+    }
+    Ok(fields)
+}
+
+/// Writes the `application/problem+json` body of a denial; its length.
+///
+/// # Errors
+/// A buffer shorter than the body; [`PROBLEM_SIZE`] is always enough.
+pub fn problem(
+    status: u16,
+    name: &str,
+    decision: &Decision,
+    buffer: &mut [u8],
+) -> Result<usize, BufferTooSmall> {
+    let mut out = Output { buffer, at: 0 };
+    let name = Json(cut(name));
+    let kind = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+    let written = if decision.can_ever_fit() {
+        let wait = whole_seconds(decision.retry_after).max(1);
+        writeln!(
+            out,
+            "{{\"type\":\"{kind}\",\"title\":\"Too many requests\",\"status\":{status},\
+             \"detail\":\"The limit {name} is reached. Try again in {wait} s.\",\
+             \"violated-policies\":[\"{name}\"],\"retry_after\":{wait}}}"
+        )
+    } else {
+        writeln!(
+            out,
+            "{{\"type\":\"{kind}\",\"title\":\"Request too large for its limit\",\"status\":{status},\
+             \"detail\":\"This request costs more than the limit {name} ever admits at once.\",\
+             \"violated-policies\":[\"{name}\"]}}"
+        )
+    };
+    written.map_err(|_| BufferTooSmall(out.buffer.len()))?;
+    Ok(out.at)
+}
+
+/// At most [`MAX_NAME`] bytes, at a character's boundary.
+fn cut(name: &str) -> &str {
+    let mut end = name.len().min(MAX_NAME);
+    while !name.is_char_boundary(end) {
+        end -= 1; // 0 is a boundary
+    }
+    name.get(..end).unwrap_or("")
+}
+
+/// A structured-field string: printable ASCII, `"` and `\` escaped. What it
+/// cannot hold becomes `?`.
+struct Quoted<'n>(&'n str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_char('"')?;
+        for c in self.0.chars() {
+            match c {
+                '"' | '\\' => write!(f, "\\{c}")?,
+                ' '..='~' => f.write_char(c)?,
+                _ => f.write_char('?')?,
+            }
+        }
+        f.write_char('"')
+    }
+}
+
+/// The inside of a JSON string.
+struct Json<'n>(&'n str);
+
+impl fmt::Display for Json<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for c in self.0.chars() {
+            match c {
+                '"' | '\\' => write!(f, "\\{c}")?,
+                c if u32::from(c) < 0x20 => f.write_char('?')?,
+                c => f.write_char(c)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Output<'b> {
+    buffer: &'b mut [u8],
+    at: usize,
+}
+
+impl Write for Output<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let end = self.at.checked_add(text.len()).ok_or(fmt::Error)?;
+        let room = self.buffer.get_mut(self.at..end).ok_or(fmt::Error)?;
+        room.copy_from_slice(text.as_bytes());
+        self.at = end;
+        Ok(())
+    }
+}

@@ -1,0 +1,508 @@
+//! How the caller's memory is laid out, and what its header knows.
+//!
+//! ```text
+//! | header 128 B | classes | slots, 4 a line | rows, whole lines each |
+//! ```
+//!
+//! Everything is an atomic at a fixed offset: there is no pointer, so each
+//! process may map the memory where it likes.
+
+use portable_atomic::{AtomicU64, Ordering};
+
+use crate::key::{Fingerprint, Seed};
+use crate::limit::{Algorithm, Limit};
+use crate::slot::{Slot, Word};
+use crate::time::Nanos;
+
+use super::Stats;
+
+/// Lines that a key may be in.
+pub const WINDOW: usize = 24;
+
+const MAGIC: u64 = u64::from_be_bytes(*b"tollgate");
+/// Changes whenever the same bytes would mean something else.
+const LAYOUT: u64 = 1;
+
+const MAX_CAPACITY: u64 = 1 << 40;
+const MAX_ROW_ENTRIES: u64 = 1 << 24;
+const SLOTS: u64 = 4;
+
+/// One cache line of slots.
+#[repr(C, align(64))]
+#[derive(Debug, Default)]
+pub struct Line(pub [Slot; SLOTS as usize]);
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Line>() == 64);
+
+/// The first 128 bytes of a table.
+#[repr(C, align(64))]
+#[derive(Debug, Default)]
+pub struct Header {
+    magic: AtomicU64,
+    layout: AtomicU64,
+    capacity: AtomicU64,
+    rows: AtomicU64,
+    row_entries: AtomicU64,
+    seed: [AtomicU64; 2],
+    longest: AtomicU64,
+    used: AtomicU64,
+    evictions: AtomicU64,
+    rows_used: AtomicU64,
+    row_evictions: AtomicU64,
+    nonce: AtomicU64,
+    spare: [AtomicU64; 3],
+}
+
+const _: () = assert!(size_of::<Header>() == 128);
+
+/// What a table is to hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Keys: 1 to 2^40, rounded up to a multiple of 4.
+    pub capacity: u64,
+    /// Keys that logs and concurrency limits may follow; 0 = none.
+    pub rows: u64,
+    /// The largest `limit` of those: 1 to 2^24, or 0 without rows.
+    pub row_entries: u64,
+}
+
+/// Why a layout was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// Capacity outside its range.
+    #[error("capacity: {0} is outside 1 to 1099511627776 keys")]
+    Capacity(u64),
+    /// Rows without entries, or the other way round, or too many.
+    #[error(
+        "rows: {rows} rows of {entries} entries; legal are none, or 1 to 1099511627776 rows of 1 to 16777216"
+    )]
+    Rows {
+        /// Rows asked for.
+        rows: u64,
+        /// Entries of each.
+        entries: u64,
+    },
+    /// The whole does not fit in this machine's addresses.
+    #[error("the table would be larger than this machine can address")]
+    TooLarge,
+    /// The memory is smaller than the layout.
+    #[error("memory: {given} lines given, {needed} needed")]
+    Memory {
+        /// Lines that the caller gave.
+        given: usize,
+        /// Lines of the layout.
+        needed: usize,
+    },
+}
+
+/// Why memory was not taken for a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AttachError {
+    /// No table was ever made here, or not to the end.
+    #[error("this memory does not hold a table")]
+    NotATable,
+    /// Made by another version of this library.
+    #[error("the table has layout {found}, this library reads {expected}")]
+    Layout {
+        /// The layout of the table.
+        found: u64,
+        /// The layout of this library.
+        expected: u64,
+    },
+    /// Another configuration than the caller expects.
+    #[error("the table holds {found:?}, expected {expected:?}")]
+    Config {
+        /// What the table holds.
+        found: Config,
+        /// What was expected.
+        expected: Config,
+    },
+    /// The header promises more than the memory holds.
+    #[error(transparent)]
+    Memory(#[from] ConfigError),
+}
+
+/// Lines of each part.
+#[derive(Clone, Copy)]
+struct Geometry {
+    classes: usize,
+    keys: usize,
+    rows: usize,
+    row: usize,
+}
+
+impl Config {
+    /// Bytes of a table, its header included. The memory must be aligned to 64.
+    ///
+    /// # Errors
+    /// A number outside its range.
+    pub fn size(&self) -> Result<usize, ConfigError> {
+        let lines = self.lines()?;
+        let size = lines.checked_mul(size_of::<Line>()).and_then(|n| n.checked_add(size_of::<Header>()));
+        size.filter(|&n| isize::try_from(n).is_ok()).ok_or(ConfigError::TooLarge)
+    }
+
+    /// Lines of a table, beside its header.
+    ///
+    /// # Errors
+    /// A number outside its range.
+    pub fn lines(&self) -> Result<usize, ConfigError> {
+        let g = self.geometry()?;
+        let rows = g.rows.checked_mul(g.row).ok_or(ConfigError::TooLarge)?;
+        let lines = g.classes.checked_add(g.keys).and_then(|n| n.checked_add(rows));
+        lines.ok_or(ConfigError::TooLarge)
+    }
+
+    /// The configuration of most keys that fits in `size` bytes.
+    ///
+    /// # Errors
+    /// Not even four keys fit.
+    pub fn fitting(size: usize, rows: u64, row_entries: u64) -> Result<Config, ConfigError> {
+        let config = |capacity| Config { capacity, rows, row_entries };
+        let fits = |capacity| config(capacity).size().is_ok_and(|needed| needed <= size);
+        config(SLOTS).size()?; // says what is wrong with the rows
+        let (mut low, mut high) = (0, (size as u64 / 64).min(MAX_CAPACITY / SLOTS) + 1);
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            if fits(middle * SLOTS) {
+                low = middle;
+            } else {
+                high = middle;
+            }
+        }
+        if low == 0 {
+            let needed = config(SLOTS).lines()?;
+            let given = size.saturating_sub(size_of::<Header>()) / size_of::<Line>();
+            return Err(ConfigError::Memory { given, needed });
+        }
+        Ok(config(low * SLOTS))
+    }
+
+    fn geometry(&self) -> Result<Geometry, ConfigError> {
+        if !(1..=MAX_CAPACITY).contains(&self.capacity) {
+            return Err(ConfigError::Capacity(self.capacity));
+        }
+        let has_rows =
+            (1..=MAX_CAPACITY).contains(&self.rows) && (1..=MAX_ROW_ENTRIES).contains(&self.row_entries);
+        if !has_rows && (self.rows, self.row_entries) != (0, 0) {
+            return Err(ConfigError::Rows { rows: self.rows, entries: self.row_entries });
+        }
+        let lines = |n: u64| usize::try_from(n).map_err(|_| ConfigError::TooLarge);
+        Ok(Geometry {
+            classes: lines((self.capacity / 256).next_power_of_two().clamp(4, 512))?,
+            keys: lines(self.capacity.div_ceil(SLOTS))?,
+            rows: lines(self.rows)?,
+            row: lines((1 + self.row_entries).div_ceil(SLOTS))?, // the first slot is the row's owner
+        })
+    }
+}
+
+/// The parts of a table's memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Parts<'m> {
+    pub(super) header: &'m Header,
+    classes: &'m [Line],
+    keys: &'m [Line],
+    rows: &'m [Line],
+    row_lines: usize,
+    row_entries: u64,
+    seed: Seed,
+}
+
+impl<'m> super::Table<'m> {
+    /// Makes an empty table. Nobody else may use the memory meanwhile.
+    ///
+    /// # Errors
+    /// A configuration outside its range, or memory too small for it.
+    pub fn init(
+        header: &'m Header,
+        lines: &'m [Line],
+        config: Config,
+        seed: Seed,
+    ) -> Result<super::Table<'m>, ConfigError> {
+        header.magic.store(0, Ordering::SeqCst);
+        let needed = config.lines()?;
+        let used = lines.get(..needed).ok_or(ConfigError::Memory { given: lines.len(), needed })?;
+        used.iter().flat_map(|line| &line.0).for_each(Slot::reset);
+        for (field, value) in [
+            (&header.layout, LAYOUT),
+            (&header.capacity, config.capacity.next_multiple_of(SLOTS)),
+            (&header.rows, config.rows),
+            (&header.row_entries, config.row_entries),
+            (&header.seed[0], seed.0[0]),
+            (&header.seed[1], seed.0[1]),
+            (&header.longest, 0),
+            (&header.used, 0),
+            (&header.evictions, 0),
+            (&header.rows_used, 0),
+            (&header.row_evictions, 0),
+            (&header.nonce, 0),
+        ] {
+            field.store(value, Ordering::Relaxed);
+        }
+        header.magic.store(MAGIC, Ordering::Release); // pairs with attach: a table is whole or not there
+        Ok(super::Table { parts: Parts::new(header, used, &config)? })
+    }
+
+    /// Finds the table that is in this memory.
+    ///
+    /// # Errors
+    /// Not a table, one of another layout or configuration, or cut short.
+    pub fn attach(
+        header: &'m Header,
+        lines: &'m [Line],
+        expected: Option<Config>,
+    ) -> Result<super::Table<'m>, AttachError> {
+        if header.magic.load(Ordering::Acquire) != MAGIC {
+            return Err(AttachError::NotATable); // pairs with init
+        }
+        let layout = header.layout.load(Ordering::Relaxed);
+        if layout != LAYOUT {
+            return Err(AttachError::Layout { found: layout, expected: LAYOUT });
+        }
+        let found = header.config();
+        let wanted = expected.map(|c| Config { capacity: c.capacity.next_multiple_of(SLOTS), ..c });
+        if let Some(expected) = wanted.filter(|&expected| expected != found) {
+            return Err(AttachError::Config { found, expected });
+        }
+        Ok(super::Table { parts: Parts::new(header, lines, &found)? })
+    }
+}
+
+impl Header {
+    /// What the table holds; zeros where there is none.
+    pub fn config(&self) -> Config {
+        Config {
+            capacity: self.capacity.load(Ordering::Relaxed),
+            rows: self.rows.load(Ordering::Relaxed),
+            row_entries: self.row_entries.load(Ordering::Relaxed),
+        }
+    }
+
+    /// A number that no other call on this table has had, but for wrap-around.
+    pub(super) fn nonce(&self) -> u64 {
+        self.nonce.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(super) fn count_used(&self) {
+        self.used.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn count_eviction(&self) {
+        self.evictions.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn count_row_used(&self) {
+        self.rows_used.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn count_row_eviction(&self) {
+        self.row_evictions.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The longest period that a log of this table was used with.
+    pub(super) fn longest(&self, period: Nanos) -> Nanos {
+        let longest = self.longest.load(Ordering::Relaxed);
+        if period > longest {
+            self.longest.fetch_max(period, Ordering::Relaxed);
+        }
+        longest.max(period)
+    }
+}
+
+impl<'m> Parts<'m> {
+    fn new(header: &'m Header, lines: &'m [Line], config: &Config) -> Result<Parts<'m>, ConfigError> {
+        let g = config.geometry()?;
+        let needed = config.lines()?;
+        let short = ConfigError::Memory { given: lines.len(), needed };
+        let (classes, rest) = lines.split_at_checked(g.classes).ok_or(short)?;
+        let (keys, rest) = rest.split_at_checked(g.keys).ok_or(short)?;
+        let rows = rest.get(..g.rows * g.row).ok_or(short)?;
+        let seed = Seed([header.seed[0].load(Ordering::Relaxed), header.seed[1].load(Ordering::Relaxed)]);
+        Ok(Parts { header, classes, keys, rows, row_lines: g.row, row_entries: config.row_entries, seed })
+    }
+
+    #[inline]
+    pub(super) fn seed(&self) -> Seed {
+        self.seed
+    }
+
+    #[inline]
+    pub(super) fn key_lines(&self) -> &'m [Line] {
+        self.keys
+    }
+
+    pub(super) fn rows(&self) -> usize {
+        self.rows.len() / self.row_lines
+    }
+
+    pub(super) fn row_entries(&self) -> u64 {
+        self.row_entries
+    }
+
+    /// The lines of a row; none if there is no such row.
+    pub(super) fn row(&self, row: usize) -> &'m [Line] {
+        let start = row.saturating_mul(self.row_lines);
+        self.rows.get(start..).and_then(|rest| rest.get(..self.row_lines)).unwrap_or(&[])
+    }
+
+    /// Reads one word of a key's first line, so that it is on its way from memory.
+    #[inline]
+    pub(super) fn touch(&self, key: Fingerprint) -> u64 {
+        let line = super::walk::home(key, self.keys.len());
+        self.keys.get(line).map_or(0, |line| line.0[0].load().lo)
+    }
+
+    pub(super) fn stats(&self) -> Stats {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Stats {
+            capacity: self.keys.len() as u64 * SLOTS,
+            used: read(&self.header.used),
+            evictions: read(&self.header.evictions),
+            rows: self.rows() as u64,
+            rows_used: read(&self.header.rows_used),
+            row_evictions: read(&self.header.row_evictions),
+        }
+    }
+
+    /// The number of this limit's class, written into the list if it is new.
+    #[inline]
+    pub(super) fn class(&self, limit: &Limit) -> ClassId {
+        let word = Class::word(limit);
+        let first = self.class_start(word);
+        if self.class_slot(first).is_some_and(|slot| slot.load() == word) {
+            return ClassId::listed(first);
+        }
+        self.list_class(word, first, limit.algorithm())
+    }
+
+    /// Finds room for a class, within a few places of its own.
+    #[cold]
+    fn list_class(&self, word: Word, first: usize, algorithm: Algorithm) -> ClassId {
+        let places = self.classes.len() * SLOTS as usize;
+        for place in (first..first + 16).map(|place| place % places) {
+            let Some(slot) = self.class_slot(place) else { continue };
+            let seen = match slot.load() {
+                free if free == Word::default() => match slot.swap(free, word) {
+                    Ok(()) => word,
+                    Err(other) => other,
+                },
+                seen => seen,
+            };
+            if seen == word {
+                return ClassId::listed(place);
+            }
+        }
+        ClassId::unlisted(algorithm)
+    }
+
+    #[inline]
+    fn class_start(&self, word: Word) -> usize {
+        let mixed = (word.hi ^ word.lo.rotate_left(29)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        (mixed >> 40) as usize & (self.classes.len() * SLOTS as usize - 1) // a power of two
+    }
+
+    #[inline]
+    fn class_slot(&self, place: usize) -> Option<&'m Slot> {
+        self.classes.get(place / SLOTS as usize).map(|line| &line.0[place % SLOTS as usize])
+    }
+
+    /// The class that a settled word names, if it is in the list.
+    pub(super) fn class_of(&self, word: Word) -> Option<Class> {
+        let place = ClassId::of(word).place()?;
+        self.class_slot(place).and_then(|slot| Class::read(slot.load()))
+    }
+}
+
+/// The upper 12 bits of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ClassId(u64);
+
+impl ClassId {
+    pub(super) const SHIFT: u32 = 52;
+    /// A slot that was used and is free.
+    pub(super) const FREE: ClassId = ClassId(0xFFF);
+    /// A slot that is being taken.
+    pub(super) const PENDING: ClassId = ClassId(0xFFE);
+    /// Limits whose class found no room, by algorithm.
+    const UNLISTED: u64 = 0xFF0;
+
+    const fn listed(place: usize) -> ClassId {
+        ClassId(place as u64 + 1) // at most 2048
+    }
+
+    const fn unlisted(algorithm: Algorithm) -> ClassId {
+        ClassId(Self::UNLISTED + algorithm as u64)
+    }
+
+    #[inline]
+    pub(super) const fn of(word: Word) -> ClassId {
+        ClassId(word.hi >> Self::SHIFT)
+    }
+
+    #[inline]
+    pub(super) const fn bits(self) -> u64 {
+        self.0 << Self::SHIFT
+    }
+
+    fn place(self) -> Option<usize> {
+        (1..Self::UNLISTED).contains(&self.0).then(|| self.0 as usize - 1)
+    }
+
+    #[inline]
+    pub(super) const fn is_unlisted(self) -> bool {
+        self.0 >= Self::UNLISTED
+    }
+
+    /// The algorithm of an unlisted class.
+    pub(super) fn unlisted_algorithm(self) -> Option<Algorithm> {
+        let index = self.0.checked_sub(Self::UNLISTED)?;
+        Algorithm::ALL.into_iter().find(|&a| a as u64 == index)
+    }
+}
+
+/// What a slot's payload and instant mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    /// A token or leaky bucket of that reduced rate.
+    Rate { algorithm: Algorithm, width: u32, tick: u64, token: u64 },
+    /// A fixed or sliding window.
+    Window { algorithm: Algorithm, width: u32 },
+}
+
+impl Class {
+    /// How a limit's class is written: never zero, and equal exactly for
+    /// limits whose slots mean the same.
+    #[inline]
+    fn word(limit: &Limit) -> Word {
+        let algorithm = limit.algorithm();
+        let (tick, lo) = match algorithm {
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => (limit.tick, limit.token),
+            _ => (1, limit.period()),
+        };
+        let hi = algorithm as u64 | u64::from(limit.width()) << 3 | (limit.anchor() as u64) << 9 | tick << 16;
+        Word { hi, lo }
+    }
+
+    fn read(word: Word) -> Option<Class> {
+        let algorithm = Algorithm::ALL.into_iter().find(|&a| a as u64 == word.hi & 7)?;
+        let width = (word.hi >> 3 & 63) as u32; // six bits
+        let tick = word.hi >> 16;
+        match algorithm {
+            _ if tick == 0 => None,
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => {
+                Some(Class::Rate { algorithm, width, tick, token: word.lo })
+            }
+            _ => Some(Class::Window { algorithm, width }),
+        }
+    }
+
+    pub(super) fn shape(&self) -> (Algorithm, u32) {
+        match *self {
+            Class::Rate { algorithm, width, .. } | Class::Window { algorithm, width } => (algorithm, width),
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! A key's way through the table: which lines it may be in, and how its slot
+//! is told from others.
+
+use super::claim::{self, Candidates, Kind};
+use super::memory::{Class, ClassId, Line, Parts, WINDOW};
+use crate::algorithm::fixed_window::Window;
+use crate::algorithm::token_bucket::Tat;
+use crate::key::Fingerprint;
+use crate::limit::{Algorithm, Limit};
+use crate::slot::{Slot, Word};
+use crate::time::{Nanos, SECOND};
+
+/// The widest payload: the count of a sliding window and its seal.
+const MAX_WIDTH: u32 = 33;
+/// Tag bits that every settled slot has, whatever its class.
+const COMMON_TAG: u64 = (1 << ClassId::SHIFT) - (1 << MAX_WIDTH);
+/// Tag bits of a pending slot; below them, the algorithm and a nonce.
+const PENDING_TAG: u64 = (1 << ClassId::SHIFT) - (1 << 20);
+/// A slot that stays pending longer belonged to a process that died.
+const PENDING_FOR: Nanos = SECOND;
+
+/// An algorithm's state as a slot keeps it. The default is an idle bucket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Cell {
+    /// The instant at which the bucket is idle.
+    pub(super) at: Nanos,
+    pub(super) payload: u64,
+}
+
+impl Cell {
+    #[inline]
+    pub(super) fn tat(self) -> Tat {
+        Tat { at: self.at, part: self.payload as u32 } // below tick, so below 2^32
+    }
+
+    #[inline]
+    pub(super) fn window(self) -> Window {
+        Window { end: self.at, count: self.payload as u32 } // at most 32 bits wide
+    }
+}
+
+impl From<Tat> for Cell {
+    #[inline]
+    fn from(tat: Tat) -> Cell {
+        Cell { at: tat.at, payload: u64::from(tat.part) }
+    }
+}
+
+impl From<Window> for Cell {
+    #[inline]
+    fn from(window: Window) -> Cell {
+        Cell { at: window.end, payload: u64::from(window.count) }
+    }
+}
+
+/// Where a fingerprint's walk starts, and how it goes on.
+#[inline]
+fn stride(key: Fingerprint) -> (u64, u64) {
+    (key.0.wrapping_mul(0x9E37_79B9_7F4A_7C15), key.0.rotate_left(32) | 1)
+}
+
+/// `x` scaled from 64 bits to `0..n`.
+#[inline]
+fn scale(x: u64, n: usize) -> usize {
+    ((u128::from(x) * n as u128) >> 64) as usize // below n
+}
+
+/// The first line of a key's walk.
+#[inline]
+pub(super) fn home(key: Fingerprint, lines: usize) -> usize {
+    scale(stride(key).0, lines)
+}
+
+/// The walk of one key under one limit.
+#[derive(Clone, Copy)]
+pub(super) struct Walk<'m> {
+    parts: Parts<'m>,
+    lines: &'m [Line],
+    start: u64,
+    step: u64,
+    /// The slot of each line that is looked at first.
+    first: usize,
+    /// Class and tag of a slot of this key.
+    want: u64,
+    width: u32,
+    algorithm: Algorithm,
+}
+
+impl<'m> Walk<'m> {
+    #[inline]
+    pub(super) fn new(parts: Parts<'m>, key: Fingerprint, limit: &Limit, class: ClassId) -> Walk<'m> {
+        let tag = key.0 & ((1 << ClassId::SHIFT) - 1);
+        let (start, step) = stride(key);
+        Walk {
+            parts,
+            lines: parts.key_lines(),
+            start,
+            step,
+            first: (key.0 >> 62) as usize,
+            want: class.bits() | tag,
+            // Unlisted classes share a number, so they must share a width.
+            width: if class.is_unlisted() { MAX_WIDTH } else { limit.width() },
+            algorithm: limit.algorithm(),
+        }
+    }
+
+    /// The slot of this key and what it holds.
+    #[inline]
+    pub(super) fn find(&self) -> Option<(&'m Slot, Word)> {
+        for probe in 0..self.lines.len().min(WINDOW) {
+            let line = self.lines.get(self.line(probe))?;
+            for turn in 0..4 {
+                let slot = &line.0[(self.first + turn) & 3];
+                let word = slot.load();
+                if self.owns(word) {
+                    return Some((slot, word));
+                }
+                if word.hi == 0 {
+                    return None; // never used, so the key is not further on (I3)
+                }
+                if (word.hi ^ self.want) & COMMON_TAG == 0 && self.owns_other(word) {
+                    return Some((slot, word));
+                }
+            }
+        }
+        None
+    }
+
+    /// Is it this key's slot, charged under this class?
+    #[inline]
+    pub(super) fn owns(&self, word: Word) -> bool {
+        (word.hi ^ self.want) >> self.width == 0
+    }
+
+    /// Is it this key's slot, charged under another class of the same algorithm?
+    #[cold]
+    fn owns_other(&self, word: Word) -> bool {
+        let class = ClassId::of(word);
+        let (algorithm, width) = match self.parts.class_of(word).as_ref().map(Class::shape) {
+            Some(shape) => shape,
+            None => match class.unlisted_algorithm() {
+                Some(algorithm) => (algorithm, MAX_WIDTH),
+                None => return false, // free or pending
+            },
+        };
+        let tag = (1 << ClassId::SHIFT) - (1u64 << width);
+        algorithm == self.algorithm && (word.hi ^ self.want) & tag == 0
+    }
+
+    #[inline]
+    pub(super) fn cell(&self, word: Word) -> Cell {
+        Cell { at: word.lo, payload: word.hi & self.payload_mask() }
+    }
+
+    #[inline]
+    pub(super) fn word(&self, cell: Cell) -> Word {
+        let mask = self.payload_mask();
+        // A count above a lowered limit is kept as the largest: it denies.
+        Word { hi: self.want & !mask | cell.payload.min(mask), lo: cell.at }
+    }
+
+    /// Puts this key into a slot that holds `word(id)`.
+    /// Nothing if the key was found there already, or somebody was faster.
+    #[cold]
+    pub(super) fn claim(&self, now: Nanos, word: impl Fn(usize) -> Word) -> Option<usize> {
+        claim::claim(self, now, word)
+    }
+
+    #[inline]
+    fn payload_mask(&self) -> u64 {
+        (1 << self.width) - 1
+    }
+
+    #[inline]
+    fn line(&self, probe: usize) -> usize {
+        let lines = self.lines.len();
+        if lines > WINDOW {
+            scale(self.start.wrapping_add(self.step.wrapping_mul(probe as u64)), lines)
+        } else {
+            (scale(self.start, lines) + probe) % lines // all of them
+        }
+    }
+
+    fn pending_bits(&self) -> u64 {
+        ClassId::PENDING.bits() | self.want & PENDING_TAG | (self.algorithm as u64) << 17
+    }
+}
+
+impl Candidates for Walk<'_> {
+    fn probes(&self) -> usize {
+        self.lines.len().min(WINDOW) * 4
+    }
+
+    fn id(&self, probe: usize) -> usize {
+        self.line(probe / 4) * 4 + ((self.first + probe) & 3)
+    }
+
+    fn slot(&self, id: usize) -> Option<&Slot> {
+        self.lines.get(id / 4).map(|line| &line.0[id % 4])
+    }
+
+    fn kind(&self, _id: usize, word: Word, now: Nanos) -> Kind {
+        let class = ClassId::of(word);
+        if word == Word::default() {
+            Kind::Unused
+        } else if class == ClassId::PENDING {
+            if (word.hi ^ self.pending_bits()) >> 17 == 0 {
+                Kind::Mine { settled: false }
+            } else if now.saturating_sub(word.lo) > PENDING_FOR {
+                Kind::Spare
+            } else {
+                Kind::Taken { idle_at: u64::MAX } // evicted last
+            }
+        } else if class == ClassId::FREE {
+            Kind::Spare
+        } else if self.owns(word) || ((word.hi ^ self.want) & COMMON_TAG == 0 && self.owns_other(word)) {
+            Kind::Mine { settled: true }
+        } else if word.lo <= now {
+            Kind::Spare
+        } else {
+            Kind::Taken { idle_at: word.lo }
+        }
+    }
+
+    fn pending(&self, now: Nanos) -> Word {
+        Word { hi: self.pending_bits() | self.parts.header.nonce() & ((1 << 17) - 1), lo: now }
+    }
+
+    fn free(&self) -> Word {
+        Word { hi: ClassId::FREE.bits(), lo: 0 }
+    }
+
+    fn settled(&self, _id: usize, pending: Word) -> Word {
+        Word { hi: self.want & !self.payload_mask(), lo: pending.lo }
+    }
+
+    fn count_used(&self) {
+        self.parts.header.count_used();
+    }
+
+    fn count_eviction(&self) {
+        self.parts.header.count_eviction();
+    }
+}
+
+/// The payload of a settled word of that class; `None` is an unlisted one.
+pub(super) fn payload(word: Word, class: Option<Class>) -> u64 {
+    let width = class.map_or(MAX_WIDTH, |class| class.shape().1);
+    word.hi & ((1 << width) - 1)
+}
+
+impl Parts<'_> {
+    /// Does this word hold a bucket that is not idle?
+    pub(super) fn in_use(&self, word: Word, now: Nanos) -> bool {
+        let class = ClassId::of(word);
+        word != Word::default() && class != ClassId::FREE && class != ClassId::PENDING && word.lo > now
+    }
+}

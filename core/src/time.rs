@@ -1,0 +1,42 @@
+//! Time is a number that the caller passes in: nanoseconds of one clock that
+//! does not step back. Nothing in this crate reads a clock.
+//!
+//! Any `u64` is a legal time. Instants after [`HORIZON`] are taken for the
+//! horizon itself, so that every sum of an instant and a refill time fits in
+//! 64 bits: at the horizon the clock stands still, which can deny but never
+//! grants.
+
+/// Nanoseconds: an instant of the caller's clock, or a span.
+pub type Nanos = u64;
+
+/// One second in [`Nanos`].
+pub const SECOND: Nanos = 1_000_000_000;
+
+/// A wait that never ends: the `retry_after` of a cost above the burst.
+pub const NEVER: Nanos = u64::MAX;
+
+/// The last instant that a decision tells apart from later ones, 2^64 − 2^62
+/// nanoseconds after the clock's zero (438 years).
+pub const HORIZON: Nanos = u64::MAX - MAX_SPAN;
+
+/// The longest span that a [`Limit`](crate::Limit) can ask of the clock
+/// (2^62 ns, 146 years): the time to fill an empty bucket, or two windows.
+pub const MAX_SPAN: Nanos = 1 << 62;
+
+/// Holds `now` at the [`HORIZON`].
+#[inline]
+pub(crate) fn held(now: Nanos) -> Nanos {
+    now.min(HORIZON)
+}
+
+/// Whole seconds, rounded up, as HTTP fields carry them.
+///
+/// ```
+/// use tollgate_core::time::whole_seconds;
+/// assert_eq!(whole_seconds(1_400_000_000), 2);
+/// assert_eq!(whole_seconds(0), 0);
+/// ```
+#[must_use]
+pub fn whole_seconds(span: Nanos) -> u64 {
+    span.div_ceil(SECOND)
+}

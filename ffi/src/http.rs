@@ -1,0 +1,146 @@
+//! A decision as header fields and a problem body.
+
+use core::ffi::c_char;
+
+use tollgate_core::Decision;
+use tollgate_core::http::{self, FIELDS_SIZE, Family, MAX_FIELDS, PROBLEM_SIZE};
+
+use crate::limit::{limit_of, tollgate_decision, tollgate_limit};
+use crate::memory::{input, inputs, output, outputs};
+use crate::status::{
+    TOLLGATE_ERR_ARGUMENT, TOLLGATE_ERR_NULL, TOLLGATE_ERR_PARSE, TOLLGATE_ERR_RANGE, TOLLGATE_ERR_SIZE, run,
+    tollgate_status,
+};
+
+/// No fields but Retry-After.
+pub const TOLLGATE_FIELDS_OFF: u32 = 0;
+/// X-RateLimit-Limit (the burst), X-RateLimit-Remaining, X-RateLimit-Reset
+/// (seconds from now).
+pub const TOLLGATE_FIELDS_X_RATELIMIT: u32 = 1;
+/// RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset
+/// (draft-ietf-httpapi-ratelimit-headers-03).
+pub const TOLLGATE_FIELDS_RATELIMIT_03: u32 = 2;
+/// RateLimit-Policy and RateLimit
+/// (draft-ietf-httpapi-ratelimit-headers-10).
+pub const TOLLGATE_FIELDS_RATELIMIT: u32 = 3;
+
+/// The most fields of one answer.
+pub const TOLLGATE_HTTP_FIELDS_MAX: usize = 4;
+/// Always enough room for the values of one answer's fields.
+pub const TOLLGATE_HTTP_BUFFER_SIZE: usize = 512;
+/// Always enough room for a problem body.
+pub const TOLLGATE_HTTP_PROBLEM_SIZE: usize = 1024;
+
+const _: () = assert!(
+    TOLLGATE_HTTP_FIELDS_MAX == MAX_FIELDS
+        && TOLLGATE_HTTP_BUFFER_SIZE == FIELDS_SIZE
+        && TOLLGATE_HTTP_PROBLEM_SIZE == PROBLEM_SIZE
+);
+
+/// One header field. Plain data; the name is static, the value lies in the
+/// caller's buffer; neither ends with NUL.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct tollgate_http_field {
+    /// Its name.
+    pub name: *const c_char,
+    /// Bytes of the name.
+    pub name_len: usize,
+    /// Its value.
+    pub value: *const c_char,
+    /// Bytes of the value.
+    pub value_len: usize,
+}
+
+/// Writes the fields of one answer: the family's, and with a denial that can
+/// ever end also Retry-After (whole seconds, rounded up, at least 1).
+///
+/// `name` is the policy's, for TOLLGATE_FIELDS_RATELIMIT; what a structured
+/// field cannot hold becomes `?`, and it is cut after 64 bytes. `fields` has
+/// room for TOLLGATE_HTTP_FIELDS_MAX. Errors: TOLLGATE_ERR_SIZE,
+/// TOLLGATE_ERR_PARSE for a name that is not UTF-8, TOLLGATE_ERR_ARGUMENT.
+/// Thread-safe.
+///
+/// # Safety
+/// The pointers lead to what their types say, `name` to `name_len` bytes,
+/// `buffer` to `size`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tollgate_http_fields(
+    family: u32,
+    name: *const c_char,
+    name_len: usize,
+    limit: *const tollgate_limit,
+    decision: *const tollgate_decision,
+    buffer: *mut c_char,
+    size: usize,
+    fields: *mut tollgate_http_field,
+    count: *mut usize,
+) -> tollgate_status {
+    run(|| {
+        // SAFETY: the caller's contract.
+        let (name, limit, decision) =
+            unsafe { (inputs(name.cast::<u8>(), name_len)?, limit_of(limit)?, input(decision)?) };
+        // SAFETY: the caller's contract.
+        let (room, fields, count) =
+            unsafe { (outputs(buffer.cast::<u8>(), size)?, outputs(fields, MAX_FIELDS)?, output(count)?) };
+        let family = Family::ALL.into_iter().find(|&f| f as u32 == family).ok_or(TOLLGATE_ERR_ARGUMENT)?;
+        let name = core::str::from_utf8(name).map_err(|_| TOLLGATE_ERR_PARSE)?;
+        let mut scratch = [0; FIELDS_SIZE];
+        let written = http::fields(family, name, limit, &Decision::from(decision), &mut scratch)
+            .map_err(|_| TOLLGATE_ERR_SIZE)?;
+        let written = written.as_slice();
+        let end = written.last().map_or(0, |field| field.end);
+        if !room.copy(scratch.get(..end).unwrap_or(&[])) {
+            return Err(if buffer.is_null() { TOLLGATE_ERR_NULL } else { TOLLGATE_ERR_SIZE });
+        }
+        for (index, field) in written.iter().enumerate() {
+            fields.write(
+                index,
+                tollgate_http_field {
+                    name: field.name.as_ptr().cast(),
+                    name_len: field.name.len(),
+                    value: room.address(field.start).cast(),
+                    value_len: field.end - field.start,
+                },
+            );
+        }
+        count.write(written.len());
+        Ok(())
+    })
+}
+
+/// Writes the application/problem+json body of a denial; `*len` is its
+/// length (no NUL follows). `status` is the HTTP status, 400 to 599. `name`
+/// as in tollgate_http_fields. Errors: TOLLGATE_ERR_SIZE, TOLLGATE_ERR_RANGE
+/// for another status, TOLLGATE_ERR_PARSE. Thread-safe.
+///
+/// # Safety
+/// As tollgate_http_fields.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tollgate_http_problem(
+    status: u32,
+    name: *const c_char,
+    name_len: usize,
+    decision: *const tollgate_decision,
+    buffer: *mut c_char,
+    size: usize,
+    len: *mut usize,
+) -> tollgate_status {
+    run(|| {
+        // SAFETY: the caller's contract.
+        let (name, decision) = unsafe { (inputs(name.cast::<u8>(), name_len)?, input(decision)?) };
+        // SAFETY: the caller's contract.
+        let (room, len) = unsafe { (outputs(buffer.cast::<u8>(), size)?, output(len)?) };
+        let status =
+            u16::try_from(status).ok().filter(|s| (400..600).contains(s)).ok_or(TOLLGATE_ERR_RANGE)?;
+        let name = core::str::from_utf8(name).map_err(|_| TOLLGATE_ERR_PARSE)?;
+        let mut scratch = [0; PROBLEM_SIZE];
+        let written = http::problem(status, name, &Decision::from(decision), &mut scratch)
+            .map_err(|_| TOLLGATE_ERR_SIZE)?;
+        if !room.copy(scratch.get(..written).unwrap_or(&[])) {
+            return Err(if buffer.is_null() { TOLLGATE_ERR_NULL } else { TOLLGATE_ERR_SIZE });
+        }
+        len.write(written);
+        Ok(())
+    })
+}
