@@ -41,8 +41,9 @@ help: ## list the targets
 setup: ## install what is missing on this machine (Debian packages, the Rust toolchain)
 	@.ci/setup
 
+# Without the rlib that Rust programs link: only then are core and ffi optimised as one.
 lib: ## build libtollgate.a and libtollgate.so
-	cargo build --profile ffi -p tollgate-ffi
+	cargo rustc --profile ffi -p tollgate-ffi --lib --crate-type staticlib,cdylib
 
 nginx: lib ## build the module for Debian's NGINX
 	ffi/nginx/build.sh debian
