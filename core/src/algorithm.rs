@@ -6,6 +6,11 @@
 //! state lives, and how many threads and processes share it, is the business
 //! of [`Bucket`](crate::Bucket) and [`Table`](crate::Table).
 //!
+//! Their clock does not step back: whoever keeps the state also keeps the
+//! latest instant at which it was charged, and asks with the later of that
+//! and its clock, as [`Bucket`](crate::Bucket) and [`Table`](crate::Table) do.
+//! One that steps back all the same is safe: it finds less, never more.
+//!
 //! The exact answers of all of them are defined by the vectors in
 //! `tests/vectors`, made with rational numbers.
 

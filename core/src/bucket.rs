@@ -14,7 +14,7 @@ use crate::decision::Decision;
 use crate::limit::{Algorithm, Limit};
 use crate::slot::{Slot, Word};
 use crate::table::{Line, Ring, Unsupported};
-use crate::time::Nanos;
+use crate::time::{Latest, Nanos};
 
 /// A limit and its state. Every method but [`set_limit`](Self::set_limit) may
 /// be called from any number of threads at the same time.
@@ -24,6 +24,7 @@ pub struct Bucket {
     /// The `tat` of a bucket whose token is a whole number of nanoseconds.
     /// Nothing else is published with it, so every access is relaxed.
     tat: AtomicU64,
+    latest: Latest,
     slot: Slot,
 }
 
@@ -38,7 +39,9 @@ impl Bucket {
             algorithm @ (Algorithm::SlidingLog | Algorithm::Concurrency) => {
                 Err(Unsupported::NoRows(algorithm))
             }
-            _ => Ok(Bucket { limit, tat: AtomicU64::new(0), slot: Slot::default() }),
+            _ => {
+                Ok(Bucket { limit, tat: AtomicU64::new(0), latest: Latest::default(), slot: Slot::default() })
+            }
         }
     }
 
@@ -62,7 +65,7 @@ impl Bucket {
 
     /// Gives back `cost` units that were charged, never above the burst.
     pub fn refund(&self, cost: u64, now: Nanos) {
-        let limit = &self.limit;
+        let (limit, now) = (&self.limit, self.latest.hold(now));
         match limit.algorithm() {
             Algorithm::FixedWindow => self
                 .update_slot(|word| (Some(window_word(fixed_window::refund(window(word), now, cost))), ())),
@@ -81,7 +84,8 @@ impl Bucket {
     pub fn set_limit(&mut self, limit: Limit, now: Nanos) -> Result<(), Unsupported> {
         let next = Bucket::new(limit)?;
         if limit.algorithm() == self.limit.algorithm() {
-            let now = crate::time::held(now);
+            let now = self.latest.hold(now);
+            next.latest.note(now);
             match limit.algorithm() {
                 Algorithm::FixedWindow => {
                     let open = window(self.slot.load());
@@ -110,6 +114,16 @@ impl Bucket {
 
     #[inline]
     fn decide<const TAKE: bool>(&self, cost: u64, now: Nanos) -> Decision {
+        let now = self.latest.hold(now);
+        let decision = self.answer::<TAKE>(cost, now);
+        if TAKE && decision.allowed && cost > 0 {
+            self.latest.note(now);
+        }
+        decision
+    }
+
+    #[inline]
+    fn answer<const TAKE: bool>(&self, cost: u64, now: Nanos) -> Decision {
         let limit = &self.limit;
         match limit.algorithm() {
             Algorithm::TokenBucket => self.update_tat(|tat| {

@@ -134,19 +134,18 @@ impl<'m> Table<'m> {
     /// [`check`](Self::check) with the fingerprint at hand.
     #[inline]
     pub fn check_fingerprint(&self, key: Fingerprint, limit: &Limit, cost: u64, now: Nanos) -> Decision {
-        self.decide::<true>(key, limit, cost, held(now))
+        self.decide::<true>(key, limit, cost, now)
     }
 
     /// The decision that [`check`](Self::check) would make, charging nothing.
     pub fn peek(&self, key: &[u8], limit: &Limit, cost: u64, now: Nanos) -> Decision {
-        self.decide::<false>(self.fingerprint(key), limit, cost, held(now))
+        self.decide::<false>(self.fingerprint(key), limit, cost, now)
     }
 
     /// Checks independent requests; `decisions[i]` answers `requests[i]`, and
     /// the shorter of the two slices sets how many are checked. The slots of
     /// up to 16 keys are fetched from memory at once.
     pub fn check_batch(&self, requests: &[Request<'_>], now: Nanos, decisions: &mut [Decision]) {
-        let now = held(now);
         for (requests, decisions) in requests.chunks(BATCH).zip(decisions.chunks_mut(BATCH)) {
             let mut keys = [Fingerprint(0); BATCH];
             let mut touched = 0;
@@ -163,7 +162,8 @@ impl<'m> Table<'m> {
 
     /// Gives back `cost` units that were charged, never above the burst.
     pub fn refund(&self, key: &[u8], limit: &Limit, cost: u64, now: Nanos) {
-        let (key, now) = (self.fingerprint(key), held(now));
+        let key = self.fingerprint(key);
+        let now = self.parts.header.clock(key).hold(now);
         match limit.algorithm() {
             Algorithm::TokenBucket | Algorithm::LeakyBucket => self.update(key, limit, now, |cell| {
                 let tat = token_bucket::refund(cell.tat(), limit, now, cost);
@@ -221,6 +221,17 @@ impl<'m> Table<'m> {
 
     #[inline]
     fn decide<const TAKE: bool>(&self, key: Fingerprint, limit: &Limit, cost: u64, now: Nanos) -> Decision {
+        let clock = self.parts.header.clock(key);
+        let now = clock.hold(now);
+        let decision = self.answer::<TAKE>(key, limit, cost, now);
+        if TAKE && decision.allowed && cost > 0 {
+            clock.note(now);
+        }
+        decision
+    }
+
+    #[inline]
+    fn answer<const TAKE: bool>(&self, key: Fingerprint, limit: &Limit, cost: u64, now: Nanos) -> Decision {
         match limit.algorithm() {
             Algorithm::TokenBucket => self.update(key, limit, now, |cell| {
                 let (tat, decision) = token_bucket::decide(cell.tat(), limit, now, cost);

@@ -6,6 +6,8 @@
 //! 64 bits: at the horizon the clock stands still, which can deny but never
 //! grants.
 
+use portable_atomic::{AtomicU64, Ordering};
+
 /// Nanoseconds: an instant of the caller's clock, or a span.
 pub type Nanos = u64;
 
@@ -22,6 +24,44 @@ pub const HORIZON: Nanos = u64::MAX - MAX_SPAN;
 /// The longest span that a [`Limit`](crate::Limit) can ask of the clock
 /// (2^62 ns, 146 years): the time to fill an empty bucket, or two windows.
 pub const MAX_SPAN: Nanos = 1 << 62;
+
+/// How far a clock may step back and be held where it was: one minute.
+pub const MAX_STEP: Nanos = 60 * SECOND;
+
+/// The latest instant at which something was charged: where a clock that
+/// steps back stands still until it has caught up.
+///
+/// Threads whose clocks differ a little, or that read the clock and were then
+/// kept from running, so find the bucket as it was when it was last charged,
+/// not fuller and not emptier. A clock that is more than [`MAX_STEP`] behind
+/// is taken at its word: it finds less in the bucket, never more.
+///
+/// Reads and writes are relaxed, and a write may be lost to another of almost
+/// the same time: then a request is answered as its own clock says.
+#[derive(Debug, Default)]
+pub(crate) struct Latest(AtomicU64);
+
+impl Latest {
+    /// `now`, or the latest instant if `now` is a step back from it.
+    #[inline]
+    pub(crate) fn hold(&self, now: Nanos) -> Nanos {
+        let now = held(now);
+        let latest = self.0.load(Ordering::Relaxed);
+        if now < latest && latest - now <= MAX_STEP { latest } else { now }
+    }
+
+    /// Something was charged at `now`, which was held.
+    #[inline]
+    pub(crate) fn note(&self, now: Nanos) {
+        if self.0.load(Ordering::Relaxed) != now {
+            self.0.store(now, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn reset(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+}
 
 /// Holds `now` at the [`HORIZON`].
 #[inline]

@@ -7,7 +7,8 @@ use tollgate_core::{Algorithm, Anchor, Decision, Limit, LimitError};
 
 use crate::memory::{Outputs, input, inputs, keep, kept, output, outputs};
 use crate::status::{
-    TOLLGATE_ERR_ARGUMENT, TOLLGATE_ERR_PARSE, TOLLGATE_ERR_RANGE, TOLLGATE_ERR_SIZE, run, tollgate_status,
+    TOLLGATE_ERR_ARGUMENT, TOLLGATE_ERR_NULL, TOLLGATE_ERR_PARSE, TOLLGATE_ERR_RANGE, TOLLGATE_ERR_SIZE,
+    describe, run, tollgate_status,
 };
 
 /// Tokens refill steadily; a full bucket admits `burst` at once.
@@ -48,14 +49,14 @@ pub struct tollgate_limit_config {
     /// TOLLGATE_ANCHOR_CLOCK, or of a fixed window also
     /// TOLLGATE_ANCHOR_FIRST_REQUEST.
     pub anchor: u32,
-    /// 0.
+    /// Must be 0.
     pub reserved: u32,
 }
 
 /// A limit, checked and prepared. Opaque: filled by tollgate_limit_init or
-/// tollgate_limit_parse, then only read; it may be copied, and shared by
-/// threads, but not with another process or version of the library. Memory of
-/// zeros is not a limit and is refused with TOLLGATE_ERR_ARGUMENT.
+/// tollgate_limit_parse, then only read. It may be copied, and shared by
+/// threads; a program that runs another version of the library makes its own.
+/// Memory of zeros is no limit.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct tollgate_limit {
@@ -78,9 +79,9 @@ pub struct tollgate_decision {
     pub reset_after_ns: u64,
     /// Nanoseconds that an admitted request has to wait (leaky bucket only).
     pub delay_ns: u64,
-    /// 1 when admitted, else 0.
+    /// 1 when admitted and charged, 0 when denied and nothing was charged.
     pub allowed: u32,
-    /// 0.
+    /// Always 0.
     pub reserved: u32,
 }
 
@@ -116,10 +117,10 @@ const MARK: u64 = u64::from_be_bytes(*b"tg limit");
 
 /// Makes a limit from numbers.
 ///
-/// `message`: NULL, or room for `message_size` bytes that on an error receives
-/// the reason (what is wrong and what is legal) as a C string, cut if need be.
-///
-/// Errors: TOLLGATE_ERR_RANGE, TOLLGATE_ERR_ARGUMENT. Thread-safe.
+/// `message`: NULL, or room for `message_size` bytes that on an error, and
+/// only then, receives the reason (what is wrong and what is legal) as a C
+/// string, cut if need be. Errors: TOLLGATE_ERR_RANGE, TOLLGATE_ERR_ARGUMENT.
+/// Thread-safe.
 ///
 /// # Safety
 /// The pointers lead to what their types say.
@@ -130,24 +131,23 @@ pub unsafe extern "C" fn tollgate_limit_init(
     message: *mut c_char,
     message_size: usize,
 ) -> tollgate_status {
-    run(|| {
+    let make = || {
         // SAFETY: the caller's contract.
-        let (config, message) = unsafe { (input(config)?, room(message, message_size)?) };
-        // SAFETY: the caller's contract.
-        unsafe { output(limit)? };
-        let made = from_config(config)?.map_err(|error| explain(&error, &message))?;
-        // SAFETY: the caller's contract.
-        unsafe { keep(limit, MARK, made) }
-    })
+        let (config, _) = unsafe { (input(config)?, output(limit)?) };
+        from_config(config)
+    };
+    // SAFETY: the caller's contract.
+    unsafe { made(make, limit, message, message_size) }
 }
 
 /// Reads a limit from text: "100/s", "100/s burst 200", "700/m", "1/1.5s",
 /// "1/30d", "fixed_window 10/m anchor first_request", or NGINX's "30r/m".
-/// Units of time: ns us ms s m h d. `algorithm` applies where the text names
-/// none. `message` as in tollgate_limit_init; it tells the byte that is wrong.
+/// Units of time: ns us ms s m h d.
 ///
-/// Errors: TOLLGATE_ERR_PARSE, TOLLGATE_ERR_RANGE, TOLLGATE_ERR_ARGUMENT.
-/// Thread-safe.
+/// `algorithm` applies where the text names none. `message` as in
+/// tollgate_limit_init; it tells the byte that is wrong. Errors:
+/// TOLLGATE_ERR_PARSE, TOLLGATE_ERR_RANGE, TOLLGATE_ERR_ARGUMENT for an
+/// unknown `algorithm`. Thread-safe.
 ///
 /// # Safety
 /// The pointers lead to what their types say; `text` to `len` bytes.
@@ -160,23 +160,20 @@ pub unsafe extern "C" fn tollgate_limit_parse(
     message: *mut c_char,
     message_size: usize,
 ) -> tollgate_status {
-    run(|| {
+    let make = || {
         // SAFETY: the caller's contract.
-        let (text, message) = unsafe { (inputs(text.cast::<u8>(), len)?, room(message, message_size)?) };
-        // SAFETY: the caller's contract.
-        unsafe { output(limit)? };
+        let (text, _) = unsafe { (inputs(text.cast::<u8>(), len)?, output(limit)?) };
         let algorithm = algorithm_of(algorithm)?;
-        let text = core::str::from_utf8(text).map_err(|error| {
-            let (at, expected) = (error.valid_up_to(), "UTF-8");
-            explain(&LimitError::Syntax { at, expected }, &message)
-        })?;
-        let made = Limit::parse(text, algorithm).map_err(|error| explain(&error, &message))?;
-        // SAFETY: the caller's contract.
-        unsafe { keep(limit, MARK, made) }
-    })
+        let text = core::str::from_utf8(text)
+            .map_err(|error| LimitError::Syntax { at: error.valid_up_to(), expected: "UTF-8" })?;
+        Ok(Limit::parse(text, algorithm)?)
+    };
+    // SAFETY: the caller's contract.
+    unsafe { made(make, limit, message, message_size) }
 }
 
-/// Tells a limit's numbers; `config->struct_size` must be set. Thread-safe.
+/// Tells a limit's numbers; the caller sets `config->struct_size` before.
+/// Errors: TOLLGATE_ERR_ARGUMENT. Thread-safe.
 ///
 /// # Safety
 /// The pointers lead to what their types say.
@@ -220,15 +217,15 @@ pub unsafe extern "C" fn tollgate_limit_format(
     run(|| {
         // SAFETY: the caller's contract.
         let (limit, room) = unsafe { (limit_of(limit)?, outputs(text.cast::<u8>(), size)?) };
+        // SAFETY: the caller's contract.
+        let len = if len.is_null() { None } else { Some(unsafe { output(len)? }) };
         let mut line = Line::default();
         let _ = write!(line, "{limit}"); // a limit is shorter than a line
-        let written = line.end();
         if !room.copy(line.terminated()) {
-            return Err(if text.is_null() { crate::status::TOLLGATE_ERR_NULL } else { TOLLGATE_ERR_SIZE });
+            return Err(if text.is_null() { TOLLGATE_ERR_NULL } else { TOLLGATE_ERR_SIZE });
         }
-        if !len.is_null() {
-            // SAFETY: the caller's contract.
-            unsafe { output(len)? }.write(written);
+        if let Some(len) = len {
+            len.write(line.end());
         }
         Ok(())
     })
@@ -284,44 +281,93 @@ pub(crate) fn sized<T>(struct_size: u32) -> Result<(), tollgate_status> {
     matches.then_some(()).ok_or(TOLLGATE_ERR_ARGUMENT)
 }
 
-fn from_config(config: &tollgate_limit_config) -> Result<Result<Limit, LimitError>, tollgate_status> {
+fn from_config(config: &tollgate_limit_config) -> Result<Limit, Refusal> {
     sized::<tollgate_limit_config>(config.struct_size)?;
     let algorithm = algorithm_of(config.algorithm)?;
     let anchor = match (config.anchor, config.reserved) {
         (TOLLGATE_ANCHOR_CLOCK, 0) => Anchor::Clock,
         (TOLLGATE_ANCHOR_FIRST_REQUEST, 0) => Anchor::FirstRequest,
-        _ => return Err(TOLLGATE_ERR_ARGUMENT),
+        _ => return Err(TOLLGATE_ERR_ARGUMENT.into()),
     };
-    let limit = Limit::new(algorithm, config.limit, config.period_ns);
+    let limit = Limit::new(algorithm, config.limit, config.period_ns)?;
     let limit = match config.burst {
         0 => limit,
-        burst => limit.and_then(|limit| limit.with_burst(burst)),
+        burst => limit.with_burst(burst)?,
     };
-    Ok(limit.and_then(|limit| limit.with_anchor(anchor)))
+    Ok(limit.with_anchor(anchor)?)
 }
 
 fn algorithm_of(number: u32) -> Result<Algorithm, tollgate_status> {
     Algorithm::ALL.into_iter().find(|&a| a as u32 == number).ok_or(TOLLGATE_ERR_ARGUMENT)
 }
 
-/// # Safety
-/// `message` is NULL or leads to `size` bytes of room.
-unsafe fn room(message: *mut c_char, size: usize) -> Result<Outputs<u8>, tollgate_status> {
-    let size = if message.is_null() { 0 } else { size };
-    // SAFETY: the caller's contract.
-    unsafe { outputs(message.cast::<u8>(), size) }
+/// Why no limit was made.
+enum Refusal {
+    /// The call is at fault.
+    Call(tollgate_status),
+    /// The limit itself is.
+    Limit(LimitError),
 }
 
-/// Writes the reason of an error, and tells its status.
-fn explain(error: &LimitError, message: &Outputs<u8>) -> tollgate_status {
+impl From<tollgate_status> for Refusal {
+    fn from(status: tollgate_status) -> Self {
+        Refusal::Call(status)
+    }
+}
+
+impl From<LimitError> for Refusal {
+    fn from(error: LimitError) -> Self {
+        Refusal::Limit(error)
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::Call(status) => f.write_str(describe(*status).to_str().unwrap_or("")),
+            Refusal::Limit(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Refusal {
+    fn status(&self) -> tollgate_status {
+        match self {
+            Refusal::Call(status) => *status,
+            Refusal::Limit(LimitError::Syntax { .. } | LimitError::Number { .. }) => TOLLGATE_ERR_PARSE,
+            Refusal::Limit(_) => TOLLGATE_ERR_RANGE,
+        }
+    }
+}
+
+/// Keeps the limit that `make` makes, or writes why there is none.
+///
+/// # Safety
+/// `limit` leads to a `tollgate_limit` if `make` succeeds; `message` is NULL
+/// or leads to `size` bytes of room.
+unsafe fn made(
+    make: impl FnOnce() -> Result<Limit, Refusal>,
+    limit: *mut tollgate_limit,
+    message: *mut c_char,
+    size: usize,
+) -> tollgate_status {
+    run(|| {
+        let size = if message.is_null() { 0 } else { size };
+        // SAFETY: the caller's contract.
+        let message = unsafe { outputs(message.cast::<u8>(), size)? };
+        let made = make().map_err(|refusal| explain(&refusal, &message))?;
+        // SAFETY: the caller's contract.
+        unsafe { keep(limit, MARK, made) }
+    })
+}
+
+/// Writes the reason of a refusal, and tells its status.
+fn explain(refusal: &Refusal, message: &Outputs<u8>) -> tollgate_status {
     let mut line = Line::default();
-    let _ = write!(line, "{error}"); // cut at the line's end
+    let _ = write!(line, "{refusal}"); // cut at the line's end
     line.cut(message.len());
     let _ = message.copy(line.terminated()); // an empty room stays empty
-    match error {
-        LimitError::Syntax { .. } | LimitError::Number { .. } => TOLLGATE_ERR_PARSE,
-        _ => TOLLGATE_ERR_RANGE,
-    }
+    refusal.status()
 }
 
 /// A line of text on the stack, ended by NUL.

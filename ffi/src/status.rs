@@ -2,8 +2,8 @@
 
 use core::ffi::{CStr, c_char};
 
-/// 0 is success, a negative number an error. A denial is a success whose
-/// decision says so. Outputs are written only on success.
+/// 0 is success, a negative number an error; no number is ever reused. See
+/// tollgate_status_str.
 pub type tollgate_status = i32;
 
 /// Success.
@@ -28,10 +28,10 @@ pub const TOLLGATE_ERR_MISMATCH: tollgate_status = -7;
 /// 128-bit compare-and-swap.
 pub const TOLLGATE_ERR_UNSUPPORTED: tollgate_status = -8;
 
-/// The version of this header's binary interface.
+/// The version of the binary interface that this header describes.
 pub const TOLLGATE_ABI_VERSION: u32 = 1;
 
-/// The wait of a cost that can never fit.
+/// The `retry_after_ns` of a cost that can never fit.
 pub const TOLLGATE_NEVER: u64 = u64::MAX;
 
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
@@ -55,7 +55,7 @@ pub extern "C" fn tollgate_status_str(status: tollgate_status) -> *const c_char 
     describe(status).as_ptr()
 }
 
-fn describe(status: tollgate_status) -> &'static CStr {
+pub(crate) fn describe(status: tollgate_status) -> &'static CStr {
     match status {
         TOLLGATE_OK => c"ok",
         TOLLGATE_ERR_NULL => c"a required pointer is NULL",

@@ -21,7 +21,7 @@ use crate::status::{
 pub struct tollgate_table_config {
     /// sizeof(tollgate_table_config).
     pub struct_size: u32,
-    /// 0.
+    /// Must be 0.
     pub reserved: u32,
     /// Keys, 16 bytes each (32 under a sliding window): 1 to 2^40, rounded up
     /// to a multiple of 4.
@@ -49,9 +49,10 @@ pub struct tollgate_table {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct tollgate_request {
-    /// The subject: any bytes.
-    pub key: *const u8,
-    /// How many.
+    /// The subject: any bytes, only read, and only during the call. NULL is
+    /// legal when `key_len` is 0.
+    pub key: *const c_void,
+    /// Bytes of the key.
     pub key_len: usize,
     /// What the subject may use.
     pub limit: *const tollgate_limit,
@@ -168,9 +169,11 @@ pub unsafe extern "C" fn tollgate_table_init(
 }
 
 /// Finds the table that another thread or process made in `memory`.
+///
 /// `config`: NULL, or what the table must have been made with; its seed is
-/// not compared. Errors: TOLLGATE_ERR_MISMATCH, TOLLGATE_ERR_ALIGN,
-/// TOLLGATE_ERR_SIZE, TOLLGATE_ERR_ARGUMENT, TOLLGATE_ERR_UNSUPPORTED.
+/// not compared. Errors: TOLLGATE_ERR_MISMATCH when there is no table, or
+/// another one; TOLLGATE_ERR_SIZE when it is larger than `size`;
+/// TOLLGATE_ERR_ALIGN, TOLLGATE_ERR_ARGUMENT, TOLLGATE_ERR_UNSUPPORTED.
 ///
 /// # Safety
 /// `memory` leads to `size` bytes that are shared with other users of the
@@ -195,7 +198,7 @@ pub unsafe extern "C" fn tollgate_table_attach(
         let (header, lines) = unsafe { table_parts(memory.cast(), size)? };
         supported()?;
         let found = Table::attach(header, lines, expected).map_err(|error| match error {
-            AttachError::Memory(error) => refused(&error),
+            AttachError::Memory(ConfigError::Memory { .. }) => TOLLGATE_ERR_SIZE,
             _ => TOLLGATE_ERR_MISMATCH,
         })?;
         // SAFETY: the caller's contract.
@@ -224,16 +227,17 @@ pub unsafe extern "C" fn tollgate_table_accepts(
 /// Charges `cost` units to a key if they fit; a cost of 0 only reads.
 ///
 /// `now_ns` is a monotonic clock, the same for all who share the table. Any
-/// key, cost and time are legal; an empty key is a key. A concurrency limit
-/// is only read here: see tollgate_table_acquire. Lock-free, allocates
-/// nothing; threads and processes may call it at the same time.
+/// key, cost and time are legal; an empty key is a key. A limit that
+/// tollgate_table_accepts refuses is denied for ever. A concurrency limit is
+/// only read here: see tollgate_table_acquire. Lock-free, allocates nothing;
+/// threads and processes may call it at the same time.
 ///
 /// # Safety
 /// `table` is a view whose memory is still mapped; `key` leads to `key_len` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tollgate_table_check(
     table: *const tollgate_table,
-    key: *const u8,
+    key: *const c_void,
     key_len: usize,
     limit: *const tollgate_limit,
     cost: u64,
@@ -242,8 +246,9 @@ pub unsafe extern "C" fn tollgate_table_check(
 ) -> tollgate_status {
     run(|| {
         // SAFETY: the caller's contract.
-        let (table, key, limit, out) =
-            unsafe { (table_of(table)?, inputs(key, key_len)?, limit_of(limit)?, output(decision)?) };
+        let (table, key, limit, out) = unsafe {
+            (table_of(table)?, inputs(key.cast::<u8>(), key_len)?, limit_of(limit)?, output(decision)?)
+        };
         out.write(table.check(key, limit, cost, now_ns).into());
         Ok(())
     })
@@ -256,7 +261,7 @@ pub unsafe extern "C" fn tollgate_table_check(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tollgate_table_peek(
     table: *const tollgate_table,
-    key: *const u8,
+    key: *const c_void,
     key_len: usize,
     limit: *const tollgate_limit,
     cost: u64,
@@ -265,8 +270,9 @@ pub unsafe extern "C" fn tollgate_table_peek(
 ) -> tollgate_status {
     run(|| {
         // SAFETY: the caller's contract.
-        let (table, key, limit, out) =
-            unsafe { (table_of(table)?, inputs(key, key_len)?, limit_of(limit)?, output(decision)?) };
+        let (table, key, limit, out) = unsafe {
+            (table_of(table)?, inputs(key.cast::<u8>(), key_len)?, limit_of(limit)?, output(decision)?)
+        };
         out.write(table.peek(key, limit, cost, now_ns).into());
         Ok(())
     })
@@ -281,7 +287,7 @@ pub unsafe extern "C" fn tollgate_table_peek(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tollgate_table_refund(
     table: *const tollgate_table,
-    key: *const u8,
+    key: *const c_void,
     key_len: usize,
     limit: *const tollgate_limit,
     cost: u64,
@@ -289,7 +295,8 @@ pub unsafe extern "C" fn tollgate_table_refund(
 ) -> tollgate_status {
     run(|| {
         // SAFETY: the caller's contract.
-        let (table, key, limit) = unsafe { (table_of(table)?, inputs(key, key_len)?, limit_of(limit)?) };
+        let (table, key, limit) =
+            unsafe { (table_of(table)?, inputs(key.cast::<u8>(), key_len)?, limit_of(limit)?) };
         table.refund(key, limit, cost, now_ns);
         Ok(())
     })
@@ -323,10 +330,9 @@ pub unsafe extern "C" fn tollgate_table_check_all(
 ) -> tollgate_status {
     run(|| {
         // SAFETY: the caller's contract.
-        let (table, decisions, tightest) =
-            unsafe { (table_of(table)?, outputs(decisions, count)?, output(tightest)?) };
+        let (table, layers) = unsafe { (table_of(table)?, Layers::read(requests, count)?) };
         // SAFETY: the caller's contract.
-        let layers = unsafe { Layers::read(requests, count)? };
+        let (decisions, tightest) = unsafe { (outputs(decisions, count)?, output(tightest)?) };
         let asked = layers.as_slice();
         let held = asked.iter().any(|request| request.limit.algorithm() == Algorithm::Concurrency);
         let room = if holds.is_null() && !held { 0 } else { count };
@@ -412,7 +418,7 @@ pub unsafe extern "C" fn tollgate_table_check_batch(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tollgate_table_acquire(
     table: *const tollgate_table,
-    key: *const u8,
+    key: *const c_void,
     key_len: usize,
     limit: *const tollgate_limit,
     cost: u64,
@@ -422,7 +428,8 @@ pub unsafe extern "C" fn tollgate_table_acquire(
 ) -> tollgate_status {
     run(|| {
         // SAFETY: the caller's contract.
-        let (table, key, limit) = unsafe { (table_of(table)?, inputs(key, key_len)?, limit_of(limit)?) };
+        let (table, key, limit) =
+            unsafe { (table_of(table)?, inputs(key.cast::<u8>(), key_len)?, limit_of(limit)?) };
         // SAFETY: the caller's contract.
         let (decision_out, hold_out) = unsafe { (output(decision)?, output(hold)?) };
         if limit.algorithm() != Algorithm::Concurrency || table.accepts(limit).is_err() {
@@ -563,7 +570,8 @@ unsafe fn table_of<'a>(table: *const tollgate_table) -> Result<&'a Table<'a>, to
 /// The request's pointers lead to what their types say.
 unsafe fn request_of<'a>(request: &tollgate_request) -> Result<Request<'a>, tollgate_status> {
     // SAFETY: the caller's contract.
-    let (key, limit) = unsafe { (inputs(request.key, request.key_len)?, limit_of(request.limit)?) };
+    let (key, limit) =
+        unsafe { (inputs(request.key.cast::<u8>(), request.key_len)?, limit_of(request.limit)?) };
     Ok(Request { key, limit, cost: request.cost })
 }
 

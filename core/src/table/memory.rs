@@ -1,7 +1,7 @@
 //! How the caller's memory is laid out, and what its header knows.
 //!
 //! ```text
-//! | header 128 B | classes | slots, 4 a line | rows, whole lines each |
+//! | header | clocks, a line each | classes | slots, 4 a line | rows, whole lines each |
 //! ```
 //!
 //! Everything is an atomic at a fixed offset: there is no pointer, so each
@@ -12,7 +12,7 @@ use portable_atomic::{AtomicU64, Ordering};
 use crate::key::{Fingerprint, Seed};
 use crate::limit::{Algorithm, Limit};
 use crate::slot::{Slot, Word};
-use crate::time::Nanos;
+use crate::time::{Latest, Nanos};
 
 use super::Stats;
 
@@ -21,7 +21,7 @@ pub const WINDOW: usize = 24;
 
 const MAGIC: u64 = u64::from_be_bytes(*b"tollgate");
 /// Changes whenever the same bytes would mean something else.
-const LAYOUT: u64 = 1;
+const LAYOUT: u64 = 2;
 
 const MAX_CAPACITY: u64 = 1 << 40;
 const MAX_ROW_ENTRIES: u64 = 1 << 24;
@@ -35,9 +35,18 @@ pub struct Line(pub [Slot; SLOTS as usize]);
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Line>() == 64);
 
-/// The first 128 bytes of a table.
+/// Keys are spread over this many clocks, so that threads seldom write to the
+/// same one.
+const CLOCKS: usize = 128;
+
+/// The clock of every key whose fingerprint leads here, alone in its line.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
+struct Clock(Latest);
+
+/// The first part of a table: 128 bytes, and the clocks.
+#[repr(C, align(64))]
+#[derive(Debug)]
 pub struct Header {
     magic: AtomicU64,
     layout: AtomicU64,
@@ -52,9 +61,10 @@ pub struct Header {
     row_evictions: AtomicU64,
     nonce: AtomicU64,
     spare: [AtomicU64; 3],
+    clocks: [Clock; CLOCKS],
 }
 
-const _: () = assert!(size_of::<Header>() == 128);
+const _: () = assert!(size_of::<Header>() == 128 + CLOCKS * 64);
 
 /// What a table is to hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -227,6 +237,7 @@ impl<'m> super::Table<'m> {
         let needed = config.lines()?;
         let used = lines.get(..needed).ok_or(ConfigError::Memory { given: lines.len(), needed })?;
         used.iter().flat_map(|line| &line.0).for_each(Slot::reset);
+        header.clocks.iter().for_each(|clock| clock.0.reset());
         for (field, value) in [
             (&header.layout, LAYOUT),
             (&header.capacity, config.capacity.next_multiple_of(SLOTS)),
@@ -272,7 +283,35 @@ impl<'m> super::Table<'m> {
     }
 }
 
+impl Default for Header {
+    fn default() -> Header {
+        let zero = AtomicU64::default;
+        Header {
+            magic: zero(),
+            layout: zero(),
+            capacity: zero(),
+            rows: zero(),
+            row_entries: zero(),
+            seed: [zero(), zero()],
+            longest: zero(),
+            used: zero(),
+            evictions: zero(),
+            rows_used: zero(),
+            row_evictions: zero(),
+            nonce: zero(),
+            spare: [zero(), zero(), zero()],
+            clocks: core::array::from_fn(|_| Clock::default()),
+        }
+    }
+}
+
 impl Header {
+    /// The latest instant at which a key that shares this key's clock was charged.
+    #[inline]
+    pub(super) fn clock(&self, key: Fingerprint) -> &Latest {
+        &self.clocks[(key.0 >> 32) as usize % CLOCKS].0
+    }
+
     /// What the table holds; zeros where there is none.
     pub fn config(&self) -> Config {
         Config {

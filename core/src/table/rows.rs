@@ -22,7 +22,7 @@ use crate::decision::Decision;
 use crate::key::Fingerprint;
 use crate::limit::{Algorithm, Limit};
 use crate::slot::{Slot, Word};
-use crate::time::{NEVER, Nanos, SECOND, held};
+use crate::time::{NEVER, Nanos, SECOND};
 
 /// Rows that a key may be in.
 const WINDOW: usize = 16;
@@ -48,7 +48,9 @@ impl<'m> Table<'m> {
     /// Takes `cost` units in flight, until they are [released](Self::release)
     /// or the limit's period is over.
     pub fn acquire(&self, key: &[u8], limit: &Limit, cost: u64, now: Nanos) -> (Decision, Hold) {
-        let (key, now) = (self.row_key(key), held(now));
+        let key = self.row_key(key);
+        let clock = self.parts.header.clock(key);
+        let now = clock.hold(now);
         if limit.algorithm() != Algorithm::Concurrency || self.accepts(limit).is_err() {
             return (never(limit), Hold::default());
         }
@@ -78,6 +80,7 @@ impl<'m> Table<'m> {
                 }
             }
             if taken == cost && self.owner(row) == key {
+                clock.note(now);
                 return (decision, hold);
             }
             // Others were faster: give back what was taken and ask again.

@@ -1,0 +1,2 @@
+//! What crosses the parts of Tollgate: vectors, laws, C programs, real servers.
+pub mod vectors;
