@@ -3,11 +3,15 @@
  *
  * - A function that can fail returns a tollgate_status: TOLLGATE_OK, or a negative error. Outputs are
  *   written on TOLLGATE_OK only. A denied request is no error: TOLLGATE_OK, and allowed = 0.
+ * - Pointers lead to what their types say, and those with a length to as many bytes. Unless a comment
+ *   says otherwise, NULL is TOLLGATE_ERR_NULL, a misaligned pointer TOLLGATE_ERR_ALIGN, and an opaque
+ *   object that was never made TOLLGATE_ERR_ARGUMENT. "Errors" lists what can happen besides.
  * - Memory is the caller's: ask ..._layout how much and how aligned, then ..._init or ..._attach.
+ *   There is nothing to free: when nobody uses the object any more, the memory is the caller's again.
  * - Time is the caller's: nanoseconds of one clock that does not jump, such as CLOCK_MONOTONIC.
- * - Calls that take a const bucket or table may run at once in any number of threads, and of
- *   processes that share its memory.
- * - Nothing that decides allocates, locks, blocks or reads a clock.
+ * - Every function may be called by any number of threads. A const bucket, table or counter may be
+ *   used by any number of threads and processes at once; one that is not const, by one at a time.
+ * - Nothing here allocates, locks, blocks or reads a clock.
  */
 
 #ifndef TOLLGATE_H
@@ -16,256 +20,23 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/** No fields but Retry-After. */
-#define TOLLGATE_FIELDS_OFF 0
+#ifdef __cplusplus
+extern "C" {
+#endif
 
-/**
- * X-RateLimit-Limit (the burst), X-RateLimit-Remaining, X-RateLimit-Reset
- * (seconds from now).
- */
-#define TOLLGATE_FIELDS_X_RATELIMIT 1
+/* Status codes and versions ------------------------------------------------ */
 
-/**
- * RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset
- * (draft-ietf-httpapi-ratelimit-headers-03).
- */
-#define TOLLGATE_FIELDS_RATELIMIT_03 2
+/** The version of the binary interface that this header describes. */
+#define TOLLGATE_ABI_VERSION 1u
 
-/**
- * RateLimit-Policy and RateLimit
- * (draft-ietf-httpapi-ratelimit-headers-10).
- */
-#define TOLLGATE_FIELDS_RATELIMIT 3
-
-/** The most fields of one answer. */
-#define TOLLGATE_HTTP_FIELDS_MAX 4
-
-/** Always enough room for the values of one answer's fields. */
-#define TOLLGATE_HTTP_BUFFER_SIZE 512
-
-/** Always enough room for a problem body. */
-#define TOLLGATE_HTTP_PROBLEM_SIZE 1024
-
-/** Tokens refill steadily; a full bucket admits `burst` at once. */
-#define TOLLGATE_TOKEN_BUCKET 0
-
-/** A queue of `burst` places that drains steadily; decisions carry a delay. */
-#define TOLLGATE_LEAKY_BUCKET 1
-
-/** A counter that starts again with each window. */
-#define TOLLGATE_FIXED_WINDOW 2
-
-/** Two counters, the earlier weighted by what the sliding window covers of it. */
-#define TOLLGATE_SLIDING_WINDOW 3
-
-/** Every admission of the last period, one by one. */
-#define TOLLGATE_SLIDING_LOG 4
-
-/** Units in flight, released by their holder or by expiry. */
-#define TOLLGATE_CONCURRENCY 5
-
-/** Fixed windows begin at whole multiples of the period. */
-#define TOLLGATE_ANCHOR_CLOCK 0
-
-/** Fixed windows begin at the first request that finds none open. */
-#define TOLLGATE_ANCHOR_FIRST_REQUEST 1
-
-/** The version of this header's binary interface. */
-#define TOLLGATE_ABI_VERSION 1
-
-/** The wait of a cost that can never fit. */
+/** The `retry_after_ns` of a cost that can never fit. */
 #define TOLLGATE_NEVER UINT64_MAX
 
-/** The most requests of one tollgate_table_check_all. */
-#define TOLLGATE_MAX_LAYERS 16
-
 /**
- * One bucket: a limit and its state, in memory that the caller owns. It may
- * be shared by threads, and by processes that run the same library and map
- * the memory wherever they like.
- */
-typedef struct tollgate_bucket tollgate_bucket;
-
-/**
- * 0 is success, a negative number an error. A denial is a success whose
- * decision says so. Outputs are written only on success.
+ * 0 is success, a negative number an error; no number is ever reused. See
+ * tollgate_status_str.
  */
 typedef int32_t tollgate_status;
-
-/**
- * A limit, checked and prepared. Opaque: filled by tollgate_limit_init or
- * tollgate_limit_parse, then only read; it may be copied, and shared by
- * threads, but not with another process or version of the library. Memory of
- * zeros is not a limit and is refused with TOLLGATE_ERR_ARGUMENT.
- */
-typedef struct tollgate_limit {
-    /** The library's. */
-    uint64_t opaque[16];
-} tollgate_limit;
-
-/** The answer to one request. Plain data. */
-typedef struct tollgate_decision {
-    /** The sustained allowance: units per period. */
-    uint64_t limit;
-    /** Whole units admissible now, after this request. */
-    uint64_t remaining;
-    /**
-     * Nanoseconds until this cost fits, if nobody else comes: 0 when
-     * allowed, TOLLGATE_NEVER when the cost is above the burst.
-     */
-    uint64_t retry_after_ns;
-    /** Nanoseconds until the bucket is full, or the window empty. */
-    uint64_t reset_after_ns;
-    /** Nanoseconds that an admitted request has to wait (leaky bucket only). */
-    uint64_t delay_ns;
-    /** 1 when admitted, else 0. */
-    uint32_t allowed;
-    /** 0. */
-    uint32_t reserved;
-} tollgate_decision;
-
-/**
- * What became of the requests that one limit was asked about. 64 bytes of
- * zeros are ready for use. Opaque; may be shared by threads and processes.
- */
-typedef struct tollgate_counters {
-    /** The library's. */
-    uint64_t opaque[8];
-} tollgate_counters;
-
-/** Counters at one time. Plain data. */
-typedef struct tollgate_counters_snapshot {
-    /** Admitted, those that had to wait included. */
-    uint64_t allowed;
-    /** Denied. */
-    uint64_t rejected;
-    /** Admitted with a delay. */
-    uint64_t delayed;
-    /** Let through by a dry run that would have been denied. */
-    uint64_t rejected_dry_run;
-    /** Let through at once by a dry run that would have been delayed. */
-    uint64_t delayed_dry_run;
-    /** Could not be decided. */
-    uint64_t errors;
-} tollgate_counters_snapshot;
-
-/**
- * One header field. Plain data; the name is static, the value lies in the
- * caller's buffer; neither ends with NUL.
- */
-typedef struct tollgate_http_field {
-    /** Its name. */
-    const char *name;
-    /** Bytes of the name. */
-    size_t name_len;
-    /** Its value. */
-    const char *value;
-    /** Bytes of the value. */
-    size_t value_len;
-} tollgate_http_field;
-
-/** A limit's numbers. Plain data. */
-typedef struct tollgate_limit_config {
-    /** sizeof(tollgate_limit_config). */
-    uint32_t struct_size;
-    /** TOLLGATE_TOKEN_BUCKET to TOLLGATE_CONCURRENCY. */
-    uint32_t algorithm;
-    /** Units per period: 1 to 4294967295. */
-    uint64_t limit;
-    /**
-     * Nanoseconds: 1000 (1 us) to 316224000000000000 (3660 days). Of a
-     * concurrency limit: how long a hold lives that is not released.
-     */
-    uint64_t period_ns;
-    /**
-     * Units admitted at once: 1 to 4294967295, or 0 for `limit`. Only token
-     * and leaky buckets may have another burst than their limit, and it must
-     * refill within 2^62 ns (146 years).
-     */
-    uint64_t burst;
-    /**
-     * TOLLGATE_ANCHOR_CLOCK, or of a fixed window also
-     * TOLLGATE_ANCHOR_FIRST_REQUEST.
-     */
-    uint32_t anchor;
-    /** 0. */
-    uint32_t reserved;
-} tollgate_limit_config;
-
-/** What a table is to hold. Plain data. */
-typedef struct tollgate_table_config {
-    /** sizeof(tollgate_table_config). */
-    uint32_t struct_size;
-    /** 0. */
-    uint32_t reserved;
-    /**
-     * Keys, 16 bytes each (32 under a sliding window): 1 to 2^40, rounded up
-     * to a multiple of 4.
-     */
-    uint64_t capacity;
-    /** Keys that sliding logs and concurrency limits may follow; 0 for none. */
-    uint64_t rows;
-    /** The largest `limit` of those, 16 bytes an entry: 1 to 2^24; 0 without rows. */
-    uint64_t row_entries;
-    /**
-     * A secret, from the system's random source. Keys that meet in one place
-     * cannot be chosen without it.
-     */
-    uint64_t seed[2];
-} tollgate_table_config;
-
-/**
- * A process's view of a table: filled by tollgate_table_init or
- * tollgate_table_attach, and of use while the memory is mapped where it was.
- * Opaque; it may be copied, and shared by the threads of the process.
- */
-typedef struct tollgate_table {
-    /** The library's. */
-    uint64_t opaque[16];
-} tollgate_table;
-
-/** What one request asks of one limit. Plain data. */
-typedef struct tollgate_request {
-    /** The subject: any bytes. */
-    const uint8_t *key;
-    /** How many. */
-    size_t key_len;
-    /** What the subject may use. */
-    const struct tollgate_limit *limit;
-    /** Units asked for; 0 only reads. */
-    uint64_t cost;
-} tollgate_request;
-
-/**
- * Units in flight under a concurrency limit. Plain data; pass it back as it
- * is. All zeros is a hold of nothing, which may be released.
- */
-typedef struct tollgate_hold {
-    /** Where it is. */
-    uint64_t row;
-    /** Whose it is. */
-    uint64_t fingerprint;
-    /** The instant at which it ends by itself. */
-    uint64_t expires_ns;
-    /** How many units. */
-    uint64_t units;
-} tollgate_hold;
-
-/** What a table has done and holds. Plain data. */
-typedef struct tollgate_table_stats {
-    /** Slots. */
-    uint64_t capacity;
-    /** Slots that were ever used. */
-    uint64_t used;
-    /** Buckets that were not idle when another key took their slot. */
-    uint64_t evictions;
-    /** Rows. */
-    uint64_t rows;
-    /** Rows that were ever used. */
-    uint64_t rows_used;
-    /** Rows that were not idle when another key took them. */
-    uint64_t row_evictions;
-} tollgate_table_stats;
 
 /** Success. */
 #define TOLLGATE_OK 0
@@ -303,217 +74,6 @@ typedef struct tollgate_table_stats {
  */
 #define TOLLGATE_ERR_UNSUPPORTED (-8)
 
-#ifdef __cplusplus
-extern "C" {
-#endif // __cplusplus
-
-/**
- * The size and alignment of a bucket's memory. A sliding log takes 16 bytes
- * a unit of its limit more. Errors: TOLLGATE_ERR_UNSUPPORTED for a
- * concurrency limit, which needs a table. Thread-safe.
- *
- * Safety: The pointers lead to what their types say.
- */
-tollgate_status tollgate_bucket_layout(const struct tollgate_limit *limit,
-                                       size_t *size,
-                                       size_t *align);
-
-/**
- * Makes a full bucket in `memory`, which nobody else may use meanwhile.
- * Errors: TOLLGATE_ERR_ALIGN, TOLLGATE_ERR_SIZE, TOLLGATE_ERR_UNSUPPORTED.
- *
- * Safety: `memory` leads to `size` bytes that stay the bucket's while it is used.
- */
-tollgate_status tollgate_bucket_init(void *memory,
-                                     size_t size,
-                                     const struct tollgate_limit *limit,
-                                     struct tollgate_bucket **bucket);
-
-/**
- * Finds the bucket that another thread or process made in `memory`.
- * Errors: TOLLGATE_ERR_MISMATCH when there is none, TOLLGATE_ERR_ALIGN,
- * TOLLGATE_ERR_SIZE.
- *
- * Safety: `memory` leads to `size` bytes: zeros, or a bucket of the same library.
- */
-tollgate_status tollgate_bucket_attach(void *memory, size_t size, struct tollgate_bucket **bucket);
-
-/**
- * Charges `cost` units if they fit; a cost of 0 only reads. `now_ns` is a
- * monotonic clock, the same for all who share the bucket. Any cost and time
- * are legal. Lock-free, allocates nothing; threads and processes may call it
- * at the same time.
- *
- * Safety: `bucket` comes from init or attach and its memory is still there.
- */
-tollgate_status tollgate_bucket_check(const struct tollgate_bucket *bucket,
-                                      uint64_t cost,
-                                      uint64_t now_ns,
-                                      struct tollgate_decision *decision);
-
-/**
- * The decision that tollgate_bucket_check would make, charging nothing.
- *
- * Safety: As tollgate_bucket_check.
- */
-tollgate_status tollgate_bucket_peek(const struct tollgate_bucket *bucket,
-                                     uint64_t cost,
-                                     uint64_t now_ns,
-                                     struct tollgate_decision *decision);
-
-/**
- * Gives back `cost` units that were charged (the request was admitted and
- * then failed); never above the burst. As tollgate_bucket_check for threads
- * and processes.
- *
- * Safety: As tollgate_bucket_check.
- */
-tollgate_status tollgate_bucket_refund(const struct tollgate_bucket *bucket,
-                                       uint64_t cost,
-                                       uint64_t now_ns);
-
-/**
- * Changes the limit: tokens already spent stay spent. Nobody else may use
- * the bucket meanwhile. A log can only be changed to another log of at most
- * the entries it was laid out with. Errors: TOLLGATE_ERR_UNSUPPORTED.
- *
- * Safety: As tollgate_bucket_check, and the bucket is the caller's alone.
- */
-tollgate_status tollgate_bucket_set_limit(struct tollgate_bucket *bucket,
-                                          const struct tollgate_limit *limit,
-                                          uint64_t now_ns);
-
-/**
- * Counts one decision; `dry_run` is 1 when it was not enforced, else 0.
- * Threads and processes may call it at the same time.
- *
- * Safety: The pointers lead to what their types say.
- */
-tollgate_status tollgate_counters_record(const struct tollgate_counters *counters,
-                                         const struct tollgate_decision *decision,
-                                         uint32_t dry_run);
-
-/**
- * Counts a request that could not be decided. As tollgate_counters_record
- * for threads and processes.
- *
- * Safety: The pointers lead to what their types say.
- */
-tollgate_status tollgate_counters_error(const struct tollgate_counters *counters);
-
-/**
- * Reads all counters, one after the other. As tollgate_counters_record for
- * threads and processes.
- *
- * Safety: The pointers lead to what their types say.
- */
-tollgate_status tollgate_counters_read(const struct tollgate_counters *counters,
-                                       struct tollgate_counters_snapshot *snapshot);
-
-/**
- * Writes the fields of one answer: the family's, and with a denial that can
- * ever end also Retry-After (whole seconds, rounded up, at least 1).
- *
- * `name` is the policy's, for TOLLGATE_FIELDS_RATELIMIT; what a structured
- * field cannot hold becomes `?`, and it is cut after 64 bytes. `fields` has
- * room for TOLLGATE_HTTP_FIELDS_MAX. Errors: TOLLGATE_ERR_SIZE,
- * TOLLGATE_ERR_PARSE for a name that is not UTF-8, TOLLGATE_ERR_ARGUMENT.
- * Thread-safe.
- *
- * Safety: The pointers lead to what their types say, `name` to `name_len` bytes,
- * `buffer` to `size`.
- */
-tollgate_status tollgate_http_fields(uint32_t family,
-                                     const char *name,
-                                     size_t name_len,
-                                     const struct tollgate_limit *limit,
-                                     const struct tollgate_decision *decision,
-                                     char *buffer,
-                                     size_t size,
-                                     struct tollgate_http_field *fields,
-                                     size_t *count);
-
-/**
- * Writes the application/problem+json body of a denial; `*len` is its
- * length (no NUL follows). `status` is the HTTP status, 400 to 599. `name`
- * as in tollgate_http_fields. Errors: TOLLGATE_ERR_SIZE, TOLLGATE_ERR_RANGE
- * for another status, TOLLGATE_ERR_PARSE. Thread-safe.
- *
- * Safety: As tollgate_http_fields.
- */
-tollgate_status tollgate_http_problem(uint32_t status,
-                                      const char *name,
-                                      size_t name_len,
-                                      const struct tollgate_decision *decision,
-                                      char *buffer,
-                                      size_t size,
-                                      size_t *len);
-
-/**
- * Makes a limit from numbers.
- *
- * `message`: NULL, or room for `message_size` bytes that on an error receives
- * the reason (what is wrong and what is legal) as a C string, cut if need be.
- *
- * Errors: TOLLGATE_ERR_RANGE, TOLLGATE_ERR_ARGUMENT. Thread-safe.
- *
- * Safety: The pointers lead to what their types say.
- */
-tollgate_status tollgate_limit_init(const struct tollgate_limit_config *config,
-                                    struct tollgate_limit *limit,
-                                    char *message,
-                                    size_t message_size);
-
-/**
- * Reads a limit from text: "100/s", "100/s burst 200", "700/m", "1/1.5s",
- * "1/30d", "fixed_window 10/m anchor first_request", or NGINX's "30r/m".
- * Units of time: ns us ms s m h d. `algorithm` applies where the text names
- * none. `message` as in tollgate_limit_init; it tells the byte that is wrong.
- *
- * Errors: TOLLGATE_ERR_PARSE, TOLLGATE_ERR_RANGE, TOLLGATE_ERR_ARGUMENT.
- * Thread-safe.
- *
- * Safety: The pointers lead to what their types say; `text` to `len` bytes.
- */
-tollgate_status tollgate_limit_parse(const char *text,
-                                     size_t len,
-                                     uint32_t algorithm,
-                                     struct tollgate_limit *limit,
-                                     char *message,
-                                     size_t message_size);
-
-/**
- * Tells a limit's numbers; `config->struct_size` must be set. Thread-safe.
- *
- * Safety: The pointers lead to what their types say.
- */
-tollgate_status tollgate_limit_describe(const struct tollgate_limit *limit,
-                                        struct tollgate_limit_config *config);
-
-/**
- * Writes a limit as a C string that tollgate_limit_parse reads back.
- * `len`: NULL, or receives the length without the final NUL. 128 bytes are
- * always enough. Errors: TOLLGATE_ERR_SIZE. Thread-safe.
- *
- * Safety: The pointers lead to what their types say; `text` to `size` bytes.
- */
-tollgate_status tollgate_limit_format(const struct tollgate_limit *limit,
-                                      char *text,
-                                      size_t size,
-                                      size_t *len);
-
-/**
- * The number of an algorithm by its name ("token_bucket", "leaky_bucket",
- * "fixed_window", "sliding_window", "sliding_log", "concurrency").
- * Errors: TOLLGATE_ERR_PARSE. Thread-safe.
- *
- * Safety: The pointers lead to what their types say; `text` to `len` bytes.
- */
-tollgate_status tollgate_algorithm_parse(const char *text, size_t len, uint32_t *algorithm);
-
-/** The name of an algorithm; static. NULL for an unknown number. Thread-safe. */
-const char *tollgate_algorithm_str(uint32_t algorithm);
-
 /**
  * The binary interface of the library that is linked; compare it with
  * TOLLGATE_ABI_VERSION. Thread-safe.
@@ -526,13 +86,289 @@ const char *tollgate_version(void);
 /** What a status means, in English; static, never NULL. Thread-safe. */
 const char *tollgate_status_str(tollgate_status status);
 
+/* Limits and decisions ----------------------------------------------------- */
+
+/** Tokens refill steadily; a full bucket admits `burst` at once. */
+#define TOLLGATE_TOKEN_BUCKET 0u
+
+/** A queue of `burst` places that drains steadily; decisions carry a delay. */
+#define TOLLGATE_LEAKY_BUCKET 1u
+
+/** A counter that starts again with each window. */
+#define TOLLGATE_FIXED_WINDOW 2u
+
+/** Two counters, the earlier weighted by what the sliding window covers of it. */
+#define TOLLGATE_SLIDING_WINDOW 3u
+
+/** Every admission of the last period, one by one. */
+#define TOLLGATE_SLIDING_LOG 4u
+
+/** Units in flight, released by their holder or by expiry. */
+#define TOLLGATE_CONCURRENCY 5u
+
+/** Fixed windows begin at whole multiples of the period. */
+#define TOLLGATE_ANCHOR_CLOCK 0u
+
+/** Fixed windows begin at the first request that finds none open. */
+#define TOLLGATE_ANCHOR_FIRST_REQUEST 1u
+
+/** A limit's numbers. Plain data. */
+typedef struct tollgate_limit_config {
+    /** sizeof(tollgate_limit_config). */
+    uint32_t struct_size;
+    /** TOLLGATE_TOKEN_BUCKET to TOLLGATE_CONCURRENCY. */
+    uint32_t algorithm;
+    /** Units per period: 1 to 4294967295. */
+    uint64_t limit;
+    /**
+     * Nanoseconds: 1000 (1 us) to 316224000000000000 (3660 days). Of a
+     * concurrency limit: how long a hold lives that is not released.
+     */
+    uint64_t period_ns;
+    /**
+     * Units admitted at once: 1 to 4294967295, or 0 for `limit`. Only token
+     * and leaky buckets may have another burst than their limit, and it must
+     * refill within 2^62 ns (146 years).
+     */
+    uint64_t burst;
+    /**
+     * TOLLGATE_ANCHOR_CLOCK, or of a fixed window also
+     * TOLLGATE_ANCHOR_FIRST_REQUEST.
+     */
+    uint32_t anchor;
+    /** Must be 0. */
+    uint32_t reserved;
+} tollgate_limit_config;
+
+/**
+ * A limit, checked and prepared. Opaque: filled by tollgate_limit_init or
+ * tollgate_limit_parse, then only read. It may be copied, and shared by
+ * threads; a program that runs another version of the library makes its own.
+ * Memory of zeros is no limit.
+ */
+typedef struct tollgate_limit {
+    /** The library's. */
+    uint64_t opaque[16];
+} tollgate_limit;
+
+/**
+ * Makes a limit from numbers.
+ *
+ * `message`: NULL, or room for `message_size` bytes that on an error, and
+ * only then, receives the reason (what is wrong and what is legal) as a C
+ * string, cut if need be. Errors: TOLLGATE_ERR_RANGE, TOLLGATE_ERR_ARGUMENT.
+ * Thread-safe.
+ */
+tollgate_status tollgate_limit_init(const tollgate_limit_config *config,
+                                    tollgate_limit *limit,
+                                    char *message,
+                                    size_t message_size);
+
+/**
+ * Reads a limit from text: "100/s", "100/s burst 200", "700/m", "1/1.5s",
+ * "1/30d", "fixed_window 10/m anchor first_request", or NGINX's "30r/m".
+ * Units of time: ns us ms s m h d.
+ *
+ * `algorithm` applies where the text names none. `message` as in
+ * tollgate_limit_init; it tells the byte that is wrong. Errors:
+ * TOLLGATE_ERR_PARSE, TOLLGATE_ERR_RANGE, TOLLGATE_ERR_ARGUMENT for an
+ * unknown `algorithm`. Thread-safe.
+ */
+tollgate_status tollgate_limit_parse(const char *text,
+                                     size_t len,
+                                     uint32_t algorithm,
+                                     tollgate_limit *limit,
+                                     char *message,
+                                     size_t message_size);
+
+/**
+ * Tells a limit's numbers; the caller sets `config->struct_size` before.
+ * Errors: TOLLGATE_ERR_ARGUMENT. Thread-safe.
+ */
+tollgate_status tollgate_limit_describe(const tollgate_limit *limit,
+                                        tollgate_limit_config *config);
+
+/**
+ * Writes a limit as a C string that tollgate_limit_parse reads back.
+ * `len`: NULL, or receives the length without the final NUL. 128 bytes are
+ * always enough. Errors: TOLLGATE_ERR_SIZE. Thread-safe.
+ */
+tollgate_status tollgate_limit_format(const tollgate_limit *limit,
+                                      char *text,
+                                      size_t size,
+                                      size_t *len);
+
+/**
+ * The number of an algorithm by its name ("token_bucket", "leaky_bucket",
+ * "fixed_window", "sliding_window", "sliding_log", "concurrency").
+ * Errors: TOLLGATE_ERR_PARSE. Thread-safe.
+ */
+tollgate_status tollgate_algorithm_parse(const char *text, size_t len, uint32_t *algorithm);
+
+/** The name of an algorithm; static. NULL for an unknown number. Thread-safe. */
+const char *tollgate_algorithm_str(uint32_t algorithm);
+
+/* One bucket in the caller's memory ---------------------------------------- */
+
+/**
+ * One bucket: a limit and its state, in memory that the caller owns. It may
+ * be shared by threads, and by processes that run the same library and map
+ * the memory wherever they like.
+ */
+typedef struct tollgate_bucket tollgate_bucket;
+
+/**
+ * The size and alignment of a bucket's memory. A sliding log takes 16 bytes
+ * a unit of its limit more. Errors: TOLLGATE_ERR_UNSUPPORTED for a
+ * concurrency limit, which needs a table. Thread-safe.
+ */
+tollgate_status tollgate_bucket_layout(const tollgate_limit *limit, size_t *size, size_t *align);
+
+/**
+ * Makes a full bucket in `memory`, which nobody else may use meanwhile.
+ * Errors: TOLLGATE_ERR_ALIGN, TOLLGATE_ERR_SIZE, TOLLGATE_ERR_UNSUPPORTED.
+ *
+ * `memory` leads to `size` bytes that stay the bucket's while it is used.
+ */
+tollgate_status tollgate_bucket_init(void *memory,
+                                     size_t size,
+                                     const tollgate_limit *limit,
+                                     tollgate_bucket **bucket);
+
+/**
+ * Finds the bucket that another thread or process made in `memory`.
+ * Errors: TOLLGATE_ERR_MISMATCH when there is none, TOLLGATE_ERR_ALIGN,
+ * TOLLGATE_ERR_SIZE.
+ *
+ * `memory` leads to `size` bytes: zeros, or a bucket of the same library.
+ */
+tollgate_status tollgate_bucket_attach(void *memory, size_t size, tollgate_bucket **bucket);
+
+/**
+ * Charges `cost` units if they fit; a cost of 0 only reads. `now_ns` is a
+ * monotonic clock, the same for all who share the bucket. Any cost and time
+ * are legal. Lock-free, allocates nothing; threads and processes may call it
+ * at the same time.
+ *
+ * `bucket` comes from init or attach and its memory is still there.
+ */
+tollgate_status tollgate_bucket_check(const tollgate_bucket *bucket,
+                                      uint64_t cost,
+                                      uint64_t now_ns,
+                                      tollgate_decision *decision);
+
+/** The decision that tollgate_bucket_check would make, charging nothing. */
+tollgate_status tollgate_bucket_peek(const tollgate_bucket *bucket,
+                                     uint64_t cost,
+                                     uint64_t now_ns,
+                                     tollgate_decision *decision);
+
+/**
+ * Gives back `cost` units that were charged (the request was admitted and
+ * then failed); never above the burst. As tollgate_bucket_check for threads
+ * and processes.
+ */
+tollgate_status tollgate_bucket_refund(const tollgate_bucket *bucket,
+                                       uint64_t cost,
+                                       uint64_t now_ns);
+
+/**
+ * Changes the limit: tokens already spent stay spent. Nobody else may use
+ * the bucket meanwhile. A log can only be changed to another log of at most
+ * the entries it was laid out with. Errors: TOLLGATE_ERR_UNSUPPORTED.
+ */
+tollgate_status tollgate_bucket_set_limit(tollgate_bucket *bucket,
+                                          const tollgate_limit *limit,
+                                          uint64_t now_ns);
+
+/* The keyed table in the caller's memory ----------------------------------- */
+
+/** The most requests of one tollgate_table_check_all. */
+#define TOLLGATE_MAX_LAYERS 16u
+
+/** What a table is to hold. Plain data. */
+typedef struct tollgate_table_config {
+    /** sizeof(tollgate_table_config). */
+    uint32_t struct_size;
+    /** Must be 0. */
+    uint32_t reserved;
+    /**
+     * Keys, 16 bytes each (32 under a sliding window): 1 to 2^40, rounded up
+     * to a multiple of 4.
+     */
+    uint64_t capacity;
+    /** Keys that sliding logs and concurrency limits may follow; 0 for none. */
+    uint64_t rows;
+    /** The largest `limit` of those, 16 bytes an entry: 1 to 2^24; 0 without rows. */
+    uint64_t row_entries;
+    /**
+     * A secret, from the system's random source. Keys that meet in one place
+     * cannot be chosen without it.
+     */
+    uint64_t seed[2];
+} tollgate_table_config;
+
+/**
+ * A process's view of a table: filled by tollgate_table_init or
+ * tollgate_table_attach, and of use while the memory is mapped where it was.
+ * Opaque; it may be copied, and shared by the threads of the process.
+ */
+typedef struct tollgate_table {
+    /** The library's. */
+    uint64_t opaque[16];
+} tollgate_table;
+
+/** What one request asks of one limit. Plain data. */
+typedef struct tollgate_request {
+    /**
+     * The subject: any bytes, only read, and only during the call. NULL is
+     * legal when `key_len` is 0.
+     */
+    const void *key;
+    /** Bytes of the key. */
+    size_t key_len;
+    /** What the subject may use. */
+    const tollgate_limit *limit;
+    /** Units asked for; 0 only reads. */
+    uint64_t cost;
+} tollgate_request;
+
+/**
+ * Units in flight under a concurrency limit. Plain data; pass it back as it
+ * is. All zeros is a hold of nothing, which may be released.
+ */
+typedef struct tollgate_hold {
+    /** Where it is. */
+    uint64_t row;
+    /** Whose it is. */
+    uint64_t fingerprint;
+    /** The instant at which it ends by itself. */
+    uint64_t expires_ns;
+    /** How many units. */
+    uint64_t units;
+} tollgate_hold;
+
+/** What a table has done and holds. Plain data. */
+typedef struct tollgate_table_stats {
+    /** Slots. */
+    uint64_t capacity;
+    /** Slots that were ever used. */
+    uint64_t used;
+    /** Buckets that were not idle when another key took their slot. */
+    uint64_t evictions;
+    /** Rows. */
+    uint64_t rows;
+    /** Rows that were ever used. */
+    uint64_t rows_used;
+    /** Rows that were not idle when another key took them. */
+    uint64_t row_evictions;
+} tollgate_table_stats;
+
 /**
  * The size and alignment of a table's memory.
  * Errors: TOLLGATE_ERR_RANGE, TOLLGATE_ERR_ARGUMENT. Thread-safe.
- *
- * Safety: The pointers lead to what their types say.
  */
-tollgate_status tollgate_table_layout(const struct tollgate_table_config *config,
+tollgate_status tollgate_table_layout(const tollgate_table_config *config,
                                       size_t *size,
                                       size_t *align);
 
@@ -540,8 +376,6 @@ tollgate_status tollgate_table_layout(const struct tollgate_table_config *config
  * The largest capacity whose layout fits in `size` bytes, beside the rows.
  * Errors: TOLLGATE_ERR_SIZE when not even four keys fit, TOLLGATE_ERR_RANGE.
  * Thread-safe.
- *
- * Safety: The pointers lead to what their types say.
  */
 tollgate_status tollgate_table_capacity(size_t size,
                                         uint64_t rows,
@@ -553,79 +387,74 @@ tollgate_status tollgate_table_capacity(size_t size,
  * Errors: TOLLGATE_ERR_ALIGN, TOLLGATE_ERR_SIZE, TOLLGATE_ERR_RANGE,
  * TOLLGATE_ERR_ARGUMENT, TOLLGATE_ERR_UNSUPPORTED.
  *
- * Safety: `memory` leads to `size` bytes that stay the table's while it is used.
+ * `memory` leads to `size` bytes that stay the table's while it is used.
  */
 tollgate_status tollgate_table_init(void *memory,
                                     size_t size,
-                                    const struct tollgate_table_config *config,
-                                    struct tollgate_table *table);
+                                    const tollgate_table_config *config,
+                                    tollgate_table *table);
 
 /**
  * Finds the table that another thread or process made in `memory`.
- * `config`: NULL, or what the table must have been made with; its seed is
- * not compared. Errors: TOLLGATE_ERR_MISMATCH, TOLLGATE_ERR_ALIGN,
- * TOLLGATE_ERR_SIZE, TOLLGATE_ERR_ARGUMENT, TOLLGATE_ERR_UNSUPPORTED.
  *
- * Safety: `memory` leads to `size` bytes that are shared with other users of the
+ * `config`: NULL, or what the table must have been made with; its seed is
+ * not compared. Errors: TOLLGATE_ERR_MISMATCH when there is no table, or
+ * another one; TOLLGATE_ERR_SIZE when it is larger than `size`;
+ * TOLLGATE_ERR_ALIGN, TOLLGATE_ERR_ARGUMENT, TOLLGATE_ERR_UNSUPPORTED.
+ *
+ * `memory` leads to `size` bytes that are shared with other users of the
  * table only.
  */
 tollgate_status tollgate_table_attach(void *memory,
                                       size_t size,
-                                      const struct tollgate_table_config *config,
-                                      struct tollgate_table *table);
+                                      const tollgate_table_config *config,
+                                      tollgate_table *table);
 
 /**
  * Can this table hold this limit? Ask once, when the limit is configured.
  * Errors: TOLLGATE_ERR_UNSUPPORTED when a log or concurrency limit finds no
  * rows, or rows that are too short. Thread-safe.
- *
- * Safety: The pointers lead to what their types say.
  */
-tollgate_status tollgate_table_accepts(const struct tollgate_table *table,
-                                       const struct tollgate_limit *limit);
+tollgate_status tollgate_table_accepts(const tollgate_table *table,
+                                       const tollgate_limit *limit);
 
 /**
  * Charges `cost` units to a key if they fit; a cost of 0 only reads.
  *
  * `now_ns` is a monotonic clock, the same for all who share the table. Any
- * key, cost and time are legal; an empty key is a key. A concurrency limit
- * is only read here: see tollgate_table_acquire. Lock-free, allocates
- * nothing; threads and processes may call it at the same time.
+ * key, cost and time are legal; an empty key is a key. A limit that
+ * tollgate_table_accepts refuses is denied for ever. A concurrency limit is
+ * only read here: see tollgate_table_acquire. Lock-free, allocates nothing;
+ * threads and processes may call it at the same time.
  *
- * Safety: `table` is a view whose memory is still mapped; `key` leads to `key_len` bytes.
+ * `table` is a view whose memory is still mapped; `key` leads to `key_len` bytes.
  */
-tollgate_status tollgate_table_check(const struct tollgate_table *table,
-                                     const uint8_t *key,
+tollgate_status tollgate_table_check(const tollgate_table *table,
+                                     const void *key,
                                      size_t key_len,
-                                     const struct tollgate_limit *limit,
+                                     const tollgate_limit *limit,
                                      uint64_t cost,
                                      uint64_t now_ns,
-                                     struct tollgate_decision *decision);
+                                     tollgate_decision *decision);
 
-/**
- * The decision that tollgate_table_check would make, charging nothing.
- *
- * Safety: As tollgate_table_check.
- */
-tollgate_status tollgate_table_peek(const struct tollgate_table *table,
-                                    const uint8_t *key,
+/** The decision that tollgate_table_check would make, charging nothing. */
+tollgate_status tollgate_table_peek(const tollgate_table *table,
+                                    const void *key,
                                     size_t key_len,
-                                    const struct tollgate_limit *limit,
+                                    const tollgate_limit *limit,
                                     uint64_t cost,
                                     uint64_t now_ns,
-                                    struct tollgate_decision *decision);
+                                    tollgate_decision *decision);
 
 /**
  * Gives back `cost` units that were charged (the request was admitted and
  * then failed); never above the burst. As tollgate_table_check for threads
  * and processes.
- *
- * Safety: As tollgate_table_check.
  */
-tollgate_status tollgate_table_refund(const struct tollgate_table *table,
-                                      const uint8_t *key,
+tollgate_status tollgate_table_refund(const tollgate_table *table,
+                                      const void *key,
                                       size_t key_len,
-                                      const struct tollgate_limit *limit,
+                                      const tollgate_limit *limit,
                                       uint64_t cost,
                                       uint64_t now_ns);
 
@@ -638,26 +467,22 @@ tollgate_status tollgate_table_refund(const struct tollgate_table *table,
  * `decisions[*tightest].allowed`. `holds` has room for `count` holds, and may
  * be NULL when no limit is a concurrency limit. As tollgate_table_check for
  * threads and processes. Errors: TOLLGATE_ERR_RANGE for another count.
- *
- * Safety: As tollgate_table_check, for each request.
  */
-tollgate_status tollgate_table_check_all(const struct tollgate_table *table,
-                                         const struct tollgate_request *requests,
+tollgate_status tollgate_table_check_all(const tollgate_table *table,
+                                         const tollgate_request *requests,
                                          size_t count,
                                          uint64_t now_ns,
-                                         struct tollgate_decision *decisions,
-                                         struct tollgate_hold *holds,
+                                         tollgate_decision *decisions,
+                                         tollgate_hold *holds,
                                          size_t *tightest);
 
 /**
  * Gives back what tollgate_table_check_all charged when it admitted; holds
  * are given back with tollgate_table_release. As tollgate_table_check for
  * threads and processes. Errors: TOLLGATE_ERR_RANGE for another count.
- *
- * Safety: As tollgate_table_check, for each request.
  */
-tollgate_status tollgate_table_refund_all(const struct tollgate_table *table,
-                                          const struct tollgate_request *requests,
+tollgate_status tollgate_table_refund_all(const tollgate_table *table,
+                                          const tollgate_request *requests,
                                           size_t count,
                                           uint64_t now_ns);
 
@@ -666,14 +491,12 @@ tollgate_status tollgate_table_refund_all(const struct tollgate_table *table,
  * would; `decisions[i]` answers `requests[i]`. Their memory is fetched ahead,
  * so that eight or more at once cost less than one by one. Nothing is
  * checked when one of them is not legal.
- *
- * Safety: As tollgate_table_check, for each request.
  */
-tollgate_status tollgate_table_check_batch(const struct tollgate_table *table,
-                                           const struct tollgate_request *requests,
+tollgate_status tollgate_table_check_batch(const tollgate_table *table,
+                                           const tollgate_request *requests,
                                            size_t count,
                                            uint64_t now_ns,
-                                           struct tollgate_decision *decisions);
+                                           tollgate_decision *decisions);
 
 /**
  * Takes `cost` units in flight under a concurrency limit, until they are
@@ -681,50 +504,171 @@ tollgate_status tollgate_table_check_batch(const struct tollgate_table *table,
  * request was denied. As tollgate_table_check for threads and processes.
  * Errors: TOLLGATE_ERR_UNSUPPORTED for another algorithm, or a table without
  * long enough rows.
- *
- * Safety: As tollgate_table_check.
  */
-tollgate_status tollgate_table_acquire(const struct tollgate_table *table,
-                                       const uint8_t *key,
+tollgate_status tollgate_table_acquire(const tollgate_table *table,
+                                       const void *key,
                                        size_t key_len,
-                                       const struct tollgate_limit *limit,
+                                       const tollgate_limit *limit,
                                        uint64_t cost,
                                        uint64_t now_ns,
-                                       struct tollgate_decision *decision,
-                                       struct tollgate_hold *hold);
+                                       tollgate_decision *decision,
+                                       tollgate_hold *hold);
 
 /**
  * Gives back the units of a hold; those that have expired are gone already.
  * Release each hold once. As tollgate_table_check for threads and processes;
  * another process than the one that acquired may release.
- *
- * Safety: As tollgate_table_check.
  */
-tollgate_status tollgate_table_release(const struct tollgate_table *table,
-                                       const struct tollgate_hold *hold);
+tollgate_status tollgate_table_release(const tollgate_table *table,
+                                       const tollgate_hold *hold);
 
 /**
  * Reads the table's counters, one after the other. As tollgate_table_check
  * for threads and processes.
- *
- * Safety: The pointers lead to what their types say.
  */
-tollgate_status tollgate_table_stats_read(const struct tollgate_table *table,
-                                          struct tollgate_table_stats *stats);
+tollgate_status tollgate_table_stats_read(const tollgate_table *table,
+                                          tollgate_table_stats *stats);
 
 /**
  * Counts the buckets that are in use at `now_ns`. Reads the whole table: for
  * a page of metrics, not for the request path. As tollgate_table_check for
  * threads and processes.
- *
- * Safety: The pointers lead to what their types say.
  */
-tollgate_status tollgate_table_live(const struct tollgate_table *table,
+tollgate_status tollgate_table_live(const tollgate_table *table,
                                     uint64_t now_ns,
                                     uint64_t *live);
 
-#ifdef __cplusplus
-}  // extern "C"
-#endif  // __cplusplus
+/* A decision as header fields and a problem body --------------------------- */
 
-#endif  /* TOLLGATE_H */
+/** No fields but Retry-After. */
+#define TOLLGATE_FIELDS_OFF 0u
+
+/**
+ * X-RateLimit-Limit (the burst), X-RateLimit-Remaining, X-RateLimit-Reset
+ * (seconds from now).
+ */
+#define TOLLGATE_FIELDS_X_RATELIMIT 1u
+
+/**
+ * RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset
+ * (draft-ietf-httpapi-ratelimit-headers-03).
+ */
+#define TOLLGATE_FIELDS_RATELIMIT_03 2u
+
+/**
+ * RateLimit-Policy and RateLimit
+ * (draft-ietf-httpapi-ratelimit-headers-10).
+ */
+#define TOLLGATE_FIELDS_RATELIMIT 3u
+
+/** The most fields of one answer. */
+#define TOLLGATE_HTTP_FIELDS_MAX 4u
+
+/** Always enough room for the values of one answer's fields. */
+#define TOLLGATE_HTTP_BUFFER_SIZE 512u
+
+/** Always enough room for a problem body. */
+#define TOLLGATE_HTTP_PROBLEM_SIZE 1024u
+
+/**
+ * One header field. Plain data; the name is static, the value lies in the
+ * caller's buffer; neither ends with NUL.
+ */
+typedef struct tollgate_http_field {
+    /** Its name. */
+    const char *name;
+    /** Bytes of the name. */
+    size_t name_len;
+    /** Its value. */
+    const char *value;
+    /** Bytes of the value. */
+    size_t value_len;
+} tollgate_http_field;
+
+/**
+ * Writes the fields of one answer: the family's, and with a denial that can
+ * ever end also Retry-After (whole seconds, rounded up, at least 1).
+ *
+ * `name` is the policy's, for TOLLGATE_FIELDS_RATELIMIT; what a structured
+ * field cannot hold becomes `?`, and it is cut after 64 bytes. `fields` has
+ * room for TOLLGATE_HTTP_FIELDS_MAX. Errors: TOLLGATE_ERR_SIZE,
+ * TOLLGATE_ERR_PARSE for a name that is not UTF-8, TOLLGATE_ERR_ARGUMENT.
+ * Thread-safe.
+ */
+tollgate_status tollgate_http_fields(uint32_t family,
+                                     const char *name,
+                                     size_t name_len,
+                                     const tollgate_limit *limit,
+                                     const tollgate_decision *decision,
+                                     char *buffer,
+                                     size_t size,
+                                     tollgate_http_field *fields,
+                                     size_t *count);
+
+/**
+ * Writes the application/problem+json body of a denial; `*len` is its
+ * length (no NUL follows). `status` is the HTTP status, 400 to 599. `name`
+ * as in tollgate_http_fields. Errors: TOLLGATE_ERR_SIZE, TOLLGATE_ERR_RANGE
+ * for another status, TOLLGATE_ERR_PARSE. Thread-safe.
+ */
+tollgate_status tollgate_http_problem(uint32_t status,
+                                      const char *name,
+                                      size_t name_len,
+                                      const tollgate_decision *decision,
+                                      char *buffer,
+                                      size_t size,
+                                      size_t *len);
+
+/* Per-limit counters in the caller's memory -------------------------------- */
+
+/**
+ * What became of the requests that one limit was asked about. 64 bytes of
+ * zeros are ready for use. Opaque; may be shared by threads and processes.
+ */
+typedef struct tollgate_counters {
+    /** The library's. */
+    uint64_t opaque[8];
+} tollgate_counters;
+
+/** Counters at one time. Plain data. */
+typedef struct tollgate_counters_snapshot {
+    /** Admitted, those that had to wait included. */
+    uint64_t allowed;
+    /** Denied. */
+    uint64_t rejected;
+    /** Admitted with a delay. */
+    uint64_t delayed;
+    /** Let through by a dry run that would have been denied. */
+    uint64_t rejected_dry_run;
+    /** Let through at once by a dry run that would have been delayed. */
+    uint64_t delayed_dry_run;
+    /** Could not be decided. */
+    uint64_t errors;
+} tollgate_counters_snapshot;
+
+/**
+ * Counts one decision; `dry_run` is 1 when it was not enforced, else 0.
+ * Threads and processes may call it at the same time.
+ */
+tollgate_status tollgate_counters_record(const tollgate_counters *counters,
+                                         const tollgate_decision *decision,
+                                         uint32_t dry_run);
+
+/**
+ * Counts a request that could not be decided. As tollgate_counters_record
+ * for threads and processes.
+ */
+tollgate_status tollgate_counters_error(const tollgate_counters *counters);
+
+/**
+ * Reads all counters, one after the other. As tollgate_counters_record for
+ * threads and processes.
+ */
+tollgate_status tollgate_counters_read(const tollgate_counters *counters,
+                                       tollgate_counters_snapshot *snapshot);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TOLLGATE_H */

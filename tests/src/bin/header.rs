@@ -44,29 +44,49 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// The header's sections, in the order in which a newcomer needs them. Each is one file of
+/// `ffi/src`, under the first line of that file.
+const SECTIONS: [&str; 6] = ["status", "limit", "bucket", "table", "http", "counters"];
+
 fn generate(ffi: &Path) -> Result<String, String> {
     let config = cbindgen::Config::from_file(ffi.join("cbindgen.toml"))?;
-    let bindings = cbindgen::generate_with_config(ffi, config).map_err(|error| error.to_string())?;
-    let mut text = Vec::new();
-    bindings.write(&mut text);
-    String::from_utf8(text).map(|text| polish(&text)).map_err(|error| error.to_string())
+    let essay = config.header.clone().unwrap_or_default();
+    let guard = config.include_guard.clone().unwrap_or_default();
+    let mut header = format!("{}\n\n#ifndef {guard}\n#define {guard}\n\n", essay.trim());
+    for include in &config.sys_includes {
+        header.push_str(&format!("#include <{include}>\n"));
+    }
+    header.push_str("\n#ifdef __cplusplus\nextern \"C\" {\n#endif\n");
+    for name in SECTIONS {
+        header.push_str(&section(&ffi.join("src").join(name).with_extension("rs"), &config)?);
+    }
+    header.push_str(&format!("\n#ifdef __cplusplus\n}}\n#endif\n\n#endif /* {guard} */\n"));
+    Ok(header)
 }
 
-/// What the generator cannot be told: a comment of one line takes one line; a negative number stands in
-/// parentheses; `# Safety`, a heading to Rust, is a word to C.
+fn section(file: &Path, config: &cbindgen::Config) -> Result<String, String> {
+    let source = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+    let title = source.lines().next().unwrap_or_default().trim_start_matches("//! ").trim_end_matches('.');
+    let config =
+        cbindgen::Config { header: None, include_guard: None, sys_includes: Vec::new(), ..config.clone() };
+    let bindings = cbindgen::Builder::new().with_config(config).with_src(file).generate();
+    let mut text = Vec::new();
+    bindings.map_err(|error| format!("{}: {error}", file.display()))?.write(&mut text);
+    let text = String::from_utf8(text).map_err(|error| error.to_string())?;
+    Ok(format!("\n/* {:-<74} */\n\n{}\n", format!("{title} "), polish(&text).trim()))
+}
+
+/// What the generator cannot be told: a comment of one line takes one line; a negative number stands
+/// in parentheses, an unsigned one says so; what Rust calls a type's tag is left out where C has a
+/// name; and the safety section, a heading to Rust, is a plain paragraph to C, or nothing where the
+/// header's opening says it already.
 fn polish(text: &str) -> String {
-    let text = text.replace(" * # Safety\n *", " * Safety:");
-    let lines: Vec<&str> = text.lines().collect();
+    let lines: Vec<String> = plain_safety(text).lines().map(polish_line).collect();
     let mut polished = String::with_capacity(text.len());
     let mut rest = lines.as_slice();
     while let Some((line, after)) = rest.split_first() {
         rest = after;
-        match line.split_once(" -") {
-            Some((define, number)) if define.starts_with("#define ") => {
-                polished.push_str(&format!("{define} (-{number})"));
-            }
-            _ => polished.push_str(line),
-        }
+        polished.push_str(line);
         if let [only, end, after @ ..] = after
             && (line.trim(), end.trim()) == ("/**", "*/")
         {
@@ -77,6 +97,38 @@ fn polish(text: &str) -> String {
         polished.push('\n');
     }
     polished
+}
+
+fn polish_line(line: &str) -> String {
+    if let Some((name, value)) = line.strip_prefix("#define ").and_then(|define| define.split_once(' ')) {
+        return match value.parse::<i64>() {
+            Ok(number) if number < 0 => format!("#define {name} ({number})"),
+            Ok(number) if name != "TOLLGATE_OK" => format!("#define {name} {number}u"),
+            _ => line.to_owned(),
+        };
+    }
+    if line.starts_with("typedef struct") {
+        line.to_owned()
+    } else {
+        line.replace("struct tollgate_", "tollgate_")
+    }
+}
+
+fn plain_safety(text: &str) -> String {
+    let mut kept: Vec<&str> = Vec::new();
+    let mut lines = text.lines().peekable();
+    while let Some(line) = lines.next() {
+        let general = |text: &str| text.starts_with("The pointers lead") || text.starts_with("As tollgate_");
+        match lines.peek().map(|next| next.trim_start_matches([' ', '*'])) {
+            _ if line != " * # Safety" => kept.push(line),
+            Some(paragraph) if general(paragraph) => {
+                kept.pop(); // the empty line before it
+                while lines.next_if(|next| *next != " */").is_some() {}
+            }
+            _ => {}
+        }
+    }
+    kept.join("\n")
 }
 
 fn report_first_difference(committed: &str, fresh: &str) {
