@@ -72,8 +72,8 @@ test-nginx-current: nginx-current ## run the NGINX tests against the current NGI
 test-nginx-asan: nginx-asan ## run the NGINX tests under AddressSanitizer
 	$(call built,asan) cargo test -p tollgate-tests --test nginx
 
-vectors: lib ## run the vectors through every implementation (TOLLGATE_VECTORS= names another folder)
-	cargo test -p tollgate-tests --test vectors
+vectors: setup ## run the vectors through every implementation (TOLLGATE_VECTORS= names another folder)
+	cargo test -p tollgate-tests --test vectors -- --nocapture
 
 bench: setup all ## measure beside the peers; writes target/bench/report.json
 	cargo run --release -p tollgate-benches
