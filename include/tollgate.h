@@ -151,6 +151,27 @@ typedef struct tollgate_limit {
     uint64_t opaque[16];
 } tollgate_limit;
 
+/** The answer to one request. Plain data. */
+typedef struct tollgate_decision {
+    /** The sustained allowance: units per period. */
+    uint64_t limit;
+    /** Whole units admissible now, after this request. */
+    uint64_t remaining;
+    /**
+     * Nanoseconds until this cost fits, if nobody else comes: 0 when
+     * allowed, TOLLGATE_NEVER when the cost is above the burst.
+     */
+    uint64_t retry_after_ns;
+    /** Nanoseconds until the bucket is full, or the window empty. */
+    uint64_t reset_after_ns;
+    /** Nanoseconds that an admitted request has to wait (leaky bucket only). */
+    uint64_t delay_ns;
+    /** 1 when admitted and charged, 0 when denied and nothing was charged. */
+    uint32_t allowed;
+    /** Always 0. */
+    uint32_t reserved;
+} tollgate_decision;
+
 /**
  * Makes a limit from numbers.
  *

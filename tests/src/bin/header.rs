@@ -67,8 +67,12 @@ fn generate(ffi: &Path) -> Result<String, String> {
 fn section(file: &Path, config: &cbindgen::Config) -> Result<String, String> {
     let source = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
     let title = source.lines().next().unwrap_or_default().trim_start_matches("//! ").trim_end_matches('.');
-    let config =
+    let mut config =
         cbindgen::Config { header: None, include_guard: None, sys_includes: Vec::new(), ..config.clone() };
+    // Types that only the functions of other sections use would be left out.
+    let types = source.lines().filter_map(|line| line.strip_prefix("pub struct "));
+    config.export.include =
+        types.filter_map(|rest| rest.split([' ', '(', ';']).next()).map(str::to_owned).collect();
     let bindings = cbindgen::Builder::new().with_config(config).with_src(file).generate();
     let mut text = Vec::new();
     bindings.map_err(|error| format!("{}: {error}", file.display()))?.write(&mut text);
