@@ -19,8 +19,8 @@
 #include <tollgate.h>
 
 
-/* the library checks at most 16 limits in one call, and so does a request */
-#define NGX_HTTP_TOLLGATE_MAX_LIMITS       16
+/* the library checks so many limits in one call, and so does a request */
+#define NGX_HTTP_TOLLGATE_MAX_LIMITS       TOLLGATE_MAX_LAYERS
 
 #define NGX_HTTP_TOLLGATE_MAX_NAME         63
 
@@ -61,12 +61,14 @@ typedef struct {
     uint64_t                        rows;
     uint64_t                        row_entries;
 
-    tollgate_table                 *table;
+    tollgate_table                  table;       /* this process's view */
     ngx_http_tollgate_shctx_t      *sh;
     ngx_slab_pool_t                *shpool;
 
     ngx_array_t                     limits;      /* all that use the zone:
                                                     limit pointers */
+    u_char                         *file;
+    ngx_uint_t                      line;
 } ngx_http_tollgate_zone_t;
 
 
@@ -106,6 +108,7 @@ typedef struct {
     unsigned                        named:1;
     ngx_str_t                       key_text;
     ngx_str_t                       limit_text;
+    uint64_t                        burst;
     u_char                         *file;
     ngx_uint_t                      line;
 } ngx_http_tollgate_limit_t;
@@ -129,7 +132,7 @@ typedef struct {
 
 
 typedef struct {
-    tollgate_table                 *table;
+    const tollgate_table           *table;
     tollgate_hold                   hold;
 } ngx_http_tollgate_hold_t;
 
@@ -160,7 +163,13 @@ ngx_http_tollgate_zone_t *ngx_http_tollgate_add_zone(ngx_conf_t *cf,
     ngx_str_t *name, size_t size);
 ngx_int_t ngx_http_tollgate_check_reload(ngx_conf_t *cf,
     ngx_http_tollgate_zone_t *zone);
+ngx_int_t ngx_http_tollgate_same_zone(ngx_log_t *log,
+    ngx_http_tollgate_zone_t *zone, size_t size, uint64_t rows,
+    uint64_t row_entries);
 ngx_int_t ngx_http_tollgate_check_zones(ngx_conf_t *cf);
+
+ngx_int_t ngx_http_tollgate_init_module(ngx_cycle_t *cycle);
+void ngx_http_tollgate_exit_master(ngx_cycle_t *cycle);
 
 ngx_int_t ngx_http_tollgate_deny(ngx_http_request_t *r,
     ngx_http_tollgate_ctx_t *ctx, ngx_uint_t status);

@@ -117,18 +117,18 @@ ngx_http_tollgate_check_one(ngx_http_request_t *r,
     }
 
     if (limit->concurrency) {
-        status = tollgate_table_acquire(limit->zone->table, request.key,
+        status = tollgate_table_acquire(&limit->zone->table, request.key,
                                         request.key_len, request.limit,
                                         request.cost, ngx_http_tollgate_now(),
                                         &ctx->decision, &ctx->holds[0].hold);
 
         if (status == TOLLGATE_OK && ctx->decision.allowed) {
-            ctx->holds[0].table = limit->zone->table;
+            ctx->holds[0].table = &limit->zone->table;
             ctx->nholds = 1;
         }
 
     } else {
-        status = tollgate_table_check(limit->zone->table, request.key,
+        status = tollgate_table_check(&limit->zone->table, request.key,
                                       request.key_len, request.limit,
                                       request.cost, ngx_http_tollgate_now(),
                                       &ctx->decision);
@@ -163,7 +163,7 @@ static ngx_int_t
 ngx_http_tollgate_check_layers(ngx_http_request_t *r,
     ngx_http_tollgate_conf_t *tlcf, ngx_http_tollgate_ctx_t **ctxp)
 {
-    size_t                      denied;
+    size_t                      tightest;
     u_char                     *p, buf[NGX_HTTP_TOLLGATE_KEYS_SIZE];
     uint64_t                    now, delay;
     ngx_int_t                   rc;
@@ -218,10 +218,10 @@ ngx_http_tollgate_check_layers(ngx_http_request_t *r,
             /* void */
         }
 
-        status = tollgate_table_check_all(zone->table, &requests[from],
+        status = tollgate_table_check_all(&zone->table, &requests[from],
                                           to - from, now, &decisions[from],
                                           tlcf->nholds ? &holds[from] : NULL,
-                                          &denied);
+                                          &tightest);
 
         if (status != TOLLGATE_OK) {
             ngx_http_tollgate_give_back(requests, limits,
@@ -231,14 +231,14 @@ ngx_http_tollgate_check_layers(ngx_http_request_t *r,
             return ngx_http_tollgate_failed(r, limits[from], status);
         }
 
-        if (denied == to - from) {
+        if (decisions[from + tightest].allowed) {
             continue;
         }
 
         ngx_http_tollgate_give_back(requests, limits,
                                     tlcf->nholds ? holds : NULL, from, now);
 
-        best = from + denied;
+        best = from + tightest;
 
         for (i = from; i < to; i++) {
             if (!decisions[i].allowed) {
@@ -266,7 +266,7 @@ ngx_http_tollgate_check_layers(ngx_http_request_t *r,
             ngx_http_tollgate_count(limits[i], &decisions[i], tlcf->dry_run);
 
             if (limits[i]->concurrency) {
-                ctx->holds[ctx->nholds].table = limits[i]->zone->table;
+                ctx->holds[ctx->nholds].table = &limits[i]->zone->table;
                 ctx->holds[ctx->nholds].hold = holds[i];
                 ctx->nholds++;
             }
@@ -304,13 +304,13 @@ ngx_http_tollgate_give_back(tollgate_request *requests,
             /* void */
         }
 
-        (void) tollgate_table_refund_all(limits[from]->zone->table,
+        (void) tollgate_table_refund_all(&limits[from]->zone->table,
                                          &requests[from], to - from, now);
 
         for (i = from; holds && i < to; i++) {
             if (limits[i]->concurrency) {
-                (void) tollgate_table_release(limits[i]->zone->table,
-                                              &holds[i], now);
+                (void) tollgate_table_release(&limits[i]->zone->table,
+                                              &holds[i]);
             }
         }
     }
@@ -334,7 +334,7 @@ ngx_http_tollgate_create_ctx(ngx_http_request_t *r,
 
     ctx = cln->data;
 
-    ctx->fields = tlcf->dry_run ? TOLLGATE_FIELDS_NONE : tlcf->fields;
+    ctx->fields = tlcf->dry_run ? TOLLGATE_FIELDS_OFF : tlcf->fields;
     ctx->status = 0;
     ctx->delay = 0;
     ctx->nholds = 0;
@@ -484,17 +484,10 @@ ngx_http_tollgate_cleanup(void *data)
 {
     ngx_http_tollgate_ctx_t  *ctx = data;
 
-    uint64_t    now;
     ngx_uint_t  i;
-
-    if (ctx->nholds == 0) {
-        return;
-    }
-
-    now = ngx_http_tollgate_now();
 
     for (i = 0; i < ctx->nholds; i++) {
         (void) tollgate_table_release(ctx->holds[i].table,
-                                      &ctx->holds[i].hold, now);
+                                      &ctx->holds[i].hold);
     }
 }

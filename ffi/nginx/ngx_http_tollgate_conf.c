@@ -97,6 +97,8 @@ ngx_http_tollgate_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     }
 
     zone->size = size;
+    zone->file = cf->conf_file->file.name.data;
+    zone->line = cf->conf_file->line;
 
     for (i = 2; i < cf->args->nelts; i++) {
 
@@ -300,6 +302,14 @@ ngx_http_tollgate(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         if (n != NGX_ERROR) {
             limit->cost = n;
 
+            if (limit->cost > limit->burst) {
+                ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                                   "cost %uL never fits into limit \"%V\", "
+                                   "which admits %uL at most", limit->cost,
+                                   &limit->limit_text, limit->burst);
+                return NGX_CONF_ERROR;
+            }
+
         } else if (cost.data[0] == '$') {
             limit->variable_cost = 1;
 
@@ -396,6 +406,7 @@ ngx_http_tollgate_compile_limit(ngx_conf_t *cf,
 
     limit->limit_text.data = p;
     limit->limit_text.len = len;
+    limit->burst = config.burst;
     limit->concurrency = (config.algorithm == TOLLGATE_CONCURRENCY);
 
     if (delay) {

@@ -40,7 +40,7 @@ ngx_http_tollgate_header_filter(ngx_http_request_t *r)
     ctx = ngx_http_tollgate_get_ctx(r);
 
     if (ctx == NULL
-        || (ctx->fields == TOLLGATE_FIELDS_NONE
+        || (ctx->fields == TOLLGATE_FIELDS_OFF
             && ctx->status != NGX_HTTP_TOLLGATE_REJECTED))
     {
         return ngx_http_next_header_filter(r);

@@ -83,7 +83,7 @@ static ngx_http_tollgate_metric_t  ngx_http_tollgate_results[] = {
       offsetof(tollgate_counters_snapshot, delayed_dry_run) },
 
     { "rejected_dry_run", NULL, NULL,
-      offsetof(tollgate_counters_snapshot, allowed_dry_run_rejected) },
+      offsetof(tollgate_counters_snapshot, rejected_dry_run) },
 
     { "error", NULL, NULL,
       offsetof(tollgate_counters_snapshot, errors) },
@@ -221,7 +221,7 @@ ngx_http_tollgate_read_zones(ngx_http_request_t *r, ngx_uint_t live,
 
         page->zone = zones[i];
 
-        if (tollgate_table_stats_read(zones[i]->table, &page->stats)
+        if (tollgate_table_stats_read(&zones[i]->table, &page->stats)
             != TOLLGATE_OK)
         {
             return NGX_ERROR;
@@ -231,7 +231,7 @@ ngx_http_tollgate_read_zones(ngx_http_request_t *r, ngx_uint_t live,
             (void) clock_gettime(CLOCK_MONOTONIC, &ts);
             now = (uint64_t) ts.tv_sec * 1000000000 + ts.tv_nsec;
 
-            (void) tollgate_table_live(zones[i]->table, now, &page->live);
+            (void) tollgate_table_live(&zones[i]->table, now, &page->live);
         }
 
         if (ngx_array_init(&page->limits, r->pool,

@@ -33,7 +33,7 @@ static ngx_conf_enum_t  ngx_http_tollgate_log_levels[] = {
 
 
 static ngx_conf_enum_t  ngx_http_tollgate_fields[] = {
-    { ngx_string("off"), TOLLGATE_FIELDS_NONE },
+    { ngx_string("off"), TOLLGATE_FIELDS_OFF },
     { ngx_string("x-ratelimit"), TOLLGATE_FIELDS_X_RATELIMIT },
     { ngx_string("ratelimit-03"), TOLLGATE_FIELDS_RATELIMIT_03 },
     { ngx_string("ratelimit"), TOLLGATE_FIELDS_RATELIMIT },
@@ -110,12 +110,12 @@ ngx_module_t  ngx_http_tollgate_module = {
     ngx_http_tollgate_commands,            /* module directives */
     NGX_HTTP_MODULE,                       /* module type */
     NULL,                                  /* init master */
-    NULL,                                  /* init module */
+    ngx_http_tollgate_init_module,         /* init module */
     NULL,                                  /* init process */
     NULL,                                  /* init thread */
     NULL,                                  /* exit thread */
     NULL,                                  /* exit process */
-    NULL,                                  /* exit master */
+    ngx_http_tollgate_exit_master,         /* exit master */
     NGX_MODULE_V1_PADDING
 };
 

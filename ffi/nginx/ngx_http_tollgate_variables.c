@@ -178,7 +178,7 @@ ngx_http_tollgate_retry_after_variable(ngx_http_request_t *r,
         return NGX_ERROR;
     }
 
-    if (tollgate_http_fields(TOLLGATE_FIELDS_NONE,
+    if (tollgate_http_fields(TOLLGATE_FIELDS_OFF,
                              (char *) ctx->limit->name.data,
                              ctx->limit->name.len, &ctx->limit->limit,
                              &ctx->decision, p, TOLLGATE_HTTP_BUFFER_SIZE,

@@ -117,26 +117,35 @@ ngx_http_tollgate_check_reload(ngx_conf_t *cf, ngx_http_tollgate_zone_t *zone)
 
         old = shm_zone[i].data;
 
-        if (old->size == zone->size
-            && old->rows == zone->rows
-            && old->row_entries == zone->row_entries)
-        {
-            return NGX_OK;
-        }
-
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "zone \"%V\" runs with size=%uz rows=%uL "
-                           "row_entries=%uL and cannot become size=%uz "
-                           "rows=%uL row_entries=%uL without losing its "
-                           "counts; use a new zone name, or stop and start",
-                           &zone->name,
-                           old->size, old->rows, old->row_entries,
-                           zone->size, zone->rows, zone->row_entries);
-
-        return NGX_ERROR;
+        return ngx_http_tollgate_same_zone(cf->log, zone, old->size,
+                                           old->rows, old->row_entries);
     }
 
     return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_http_tollgate_same_zone(ngx_log_t *log, ngx_http_tollgate_zone_t *zone,
+    size_t size, uint64_t rows, uint64_t row_entries)
+{
+    if (zone->size == size
+        && zone->rows == rows
+        && zone->row_entries == row_entries)
+    {
+        return NGX_OK;
+    }
+
+    ngx_log_error(NGX_LOG_EMERG, log, 0,
+                  "zone \"%V\" runs with size=%uz rows=%uL row_entries=%uL "
+                  "and cannot become size=%uz rows=%uL row_entries=%uL "
+                  "without losing its counts; use a new zone name, or stop "
+                  "nginx and start it, in %s:%ui", &zone->name,
+                  size, rows, row_entries,
+                  zone->size, zone->rows, zone->row_entries,
+                  zone->file, zone->line);
+
+    return NGX_ERROR;
 }
 
 
@@ -344,7 +353,7 @@ ngx_http_tollgate_bind_limits(ngx_http_tollgate_zone_t *zone, ngx_log_t *log)
 
     for (i = 0; i < zone->limits.nelts; i++) {
 
-        if (tollgate_table_accepts(zone->table, &limits[i]->limit)
+        if (tollgate_table_accepts(&zone->table, &limits[i]->limit)
             != TOLLGATE_OK)
         {
             config.struct_size = sizeof(tollgate_limit_config);

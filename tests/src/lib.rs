@@ -1,2 +1,3 @@
 //! What crosses the parts of Tollgate: vectors, laws, C programs, real servers.
+pub mod nginx;
 pub mod vectors;
