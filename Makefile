@@ -73,7 +73,8 @@ test-nginx-asan: nginx-asan ## run the NGINX tests under AddressSanitizer
 	$(call built,asan) cargo test -p tollgate-tests --test nginx
 
 vectors: setup ## run the vectors through every implementation (TOLLGATE_VECTORS= names another folder)
-	cargo test -p tollgate-tests --test vectors -- --nocapture
+	$(if $(TOLLGATE_VECTORS),TOLLGATE_VECTORS=$(abspath $(TOLLGATE_VECTORS))) \
+		cargo test -p tollgate-tests --test vectors -- --nocapture
 
 bench: setup all ## measure beside the peers; writes target/bench/report.json
 	cargo run --release -p tollgate-benches
