@@ -21,6 +21,13 @@ use crate::time::{Latest, Nanos};
 #[derive(Debug)]
 pub struct Bucket {
     limit: Limit,
+    state: State,
+}
+
+/// What changes, in a cache line apart from what is only read.
+#[repr(align(64))]
+#[derive(Debug, Default)]
+struct State {
     /// The `tat` of a bucket whose token is a whole number of nanoseconds.
     /// Nothing else is published with it, so every access is relaxed.
     tat: AtomicU64,
@@ -39,9 +46,7 @@ impl Bucket {
             algorithm @ (Algorithm::SlidingLog | Algorithm::Concurrency) => {
                 Err(Unsupported::NoRows(algorithm))
             }
-            _ => {
-                Ok(Bucket { limit, tat: AtomicU64::new(0), latest: Latest::default(), slot: Slot::default() })
-            }
+            _ => Ok(Bucket { limit, state: State::default() }),
         }
     }
 
@@ -65,7 +70,7 @@ impl Bucket {
 
     /// Gives back `cost` units that were charged, never above the burst.
     pub fn refund(&self, cost: u64, now: Nanos) {
-        let (limit, now) = (&self.limit, self.latest.hold(now));
+        let (limit, now) = (&self.limit, self.state.latest.hold(now));
         match limit.algorithm() {
             Algorithm::FixedWindow => self
                 .update_slot(|word| (Some(window_word(fixed_window::refund(window(word), now, cost))), ())),
@@ -84,18 +89,18 @@ impl Bucket {
     pub fn set_limit(&mut self, limit: Limit, now: Nanos) -> Result<(), Unsupported> {
         let next = Bucket::new(limit)?;
         if limit.algorithm() == self.limit.algorithm() {
-            let now = self.latest.hold(now);
-            next.latest.note(now);
+            let now = self.state.latest.hold(now);
+            next.state.latest.note(now);
             match limit.algorithm() {
                 Algorithm::FixedWindow => {
-                    let open = window(self.slot.load());
+                    let open = window(self.state.slot.load());
                     let count = if open.end > now { open.count } else { 0 };
                     next.update_slot(|_| {
                         (Some(window_word(Window { count, ..Window::default().at(&limit, now) })), ())
                     });
                 }
                 Algorithm::SlidingWindow => {
-                    let open = windows(self.slot.load()).at(&self.limit, now);
+                    let open = windows(self.state.slot.load()).at(&self.limit, now);
                     let fresh = Windows::default().at(&limit, now);
                     let same = fresh.end == open.end && limit.period() == self.limit.period();
                     let spent = open.current.saturating_add(open.previous);
@@ -112,17 +117,37 @@ impl Bucket {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn decide<const TAKE: bool>(&self, cost: u64, now: Nanos) -> Decision {
-        let now = self.latest.hold(now);
-        let decision = self.answer::<TAKE>(cost, now);
+        let now = self.state.latest.hold(now);
+        let decision = if self.limit.is_whole {
+            self.update_whole::<TAKE>(cost, now)
+        } else {
+            self.answer::<TAKE>(cost, now)
+        };
         if TAKE && decision.allowed && cost > 0 {
-            self.latest.note(now);
+            self.state.latest.note(now);
         }
         decision
     }
 
-    #[inline]
+    /// The most frequent bucket, without a detour.
+    #[inline(always)]
+    fn update_whole<const TAKE: bool>(&self, cost: u64, now: Nanos) -> Decision {
+        let mut seen = self.state.tat.load(Ordering::Relaxed);
+        loop {
+            let (next, decision) = token_bucket::whole(seen, &self.limit, now, cost);
+            if !TAKE || next == seen {
+                return decision;
+            }
+            match self.state.tat.compare_exchange(seen, next, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return decision,
+                Err(other) => seen = other,
+            }
+        }
+    }
+
+    #[inline(never)]
     fn answer<const TAKE: bool>(&self, cost: u64, now: Nanos) -> Decision {
         let limit = &self.limit;
         match limit.algorithm() {
@@ -148,9 +173,9 @@ impl Bucket {
 
     fn read_tat(&self) -> Tat {
         if self.limit.tick == 1 {
-            Tat { at: self.tat.load(Ordering::Relaxed), part: 0 }
+            Tat { at: self.state.tat.load(Ordering::Relaxed), part: 0 }
         } else {
-            tat(self.slot.load())
+            tat(self.state.slot.load())
         }
     }
 
@@ -162,13 +187,13 @@ impl Bucket {
                 (next.map(tat_word), answer)
             });
         }
-        let mut seen = self.tat.load(Ordering::Relaxed);
+        let mut seen = self.state.tat.load(Ordering::Relaxed);
         loop {
             let (next, answer) = step(Tat { at: seen, part: 0 });
             let Some(next) = next.filter(|next| next.at != seen) else {
                 return answer;
             };
-            match self.tat.compare_exchange(seen, next.at, Ordering::Relaxed, Ordering::Relaxed) {
+            match self.state.tat.compare_exchange(seen, next.at, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return answer,
                 Err(other) => seen = other,
             }
@@ -177,13 +202,13 @@ impl Bucket {
 
     #[inline]
     fn update_slot<R>(&self, step: impl Fn(Word) -> (Option<Word>, R)) -> R {
-        let mut seen = self.slot.load();
+        let mut seen = self.state.slot.load();
         loop {
             let (next, answer) = step(seen);
             let Some(next) = next.filter(|next| *next != seen) else {
                 return answer;
             };
-            match self.slot.swap(seen, next) {
+            match self.state.slot.swap(seen, next) {
                 Ok(()) => return answer,
                 Err(other) => seen = other,
             }

@@ -178,12 +178,19 @@ pub struct Limit {
     pub(crate) tick: u64,
     /// Units that one token takes.
     pub(crate) token: u64,
-    /// Units of a full bucket, where they fit in 62 bits; else 0.
+    /// Units of a full bucket, where they are at most 2^62; else 0.
     pub(crate) capacity: u64,
     /// A debt of fewer nanoseconds than this is reckoned in 64 bits.
     pub(crate) narrow: Nanos,
     pub(crate) by_token: Divisor,
     pub(crate) by_tick: Divisor,
+    /// A token bucket whose token is a whole number of nanoseconds.
+    pub(crate) is_whole: bool,
+    /// Equal for limits whose state means the same, bit for bit, and for no
+    /// others; never zeros.
+    pub(crate) meaning: [u64; 2],
+    /// A hash of `meaning`.
+    pub(crate) hash: u32,
 }
 
 impl PartialEq for Limit {
@@ -253,15 +260,25 @@ impl Limit {
         if u128::from(burst) > largest {
             return Err(LimitError::Refill { burst, largest: largest as u64 }); // < burst: fits
         }
-        // Two terms below 2^62 add up below 2^63, the range of a Divisor.
-        let is_narrow = capacity < 1 << 62;
+        // A debt below 2^62 and a capacity of at most 2^62 add up below 2^63,
+        // the range of a Divisor. A token of whole nanoseconds is always so.
+        let is_narrow = capacity <= 1 << 62;
         let width = match algorithm {
             Algorithm::TokenBucket | Algorithm::LeakyBucket => bits(tick - 1),
             Algorithm::FixedWindow => bits(limit),
             Algorithm::SlidingWindow => bits(limit) + 1,
             Algorithm::SlidingLog | Algorithm::Concurrency => 0,
         };
+        let meaning = match algorithm {
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => [tick << 16, token],
+            _ => [1 << 16 | (anchor as u64) << 9, period],
+        };
+        let meaning = [meaning[0] | u64::from(width) << 3 | algorithm as u64, meaning[1]];
+        let hash = (meaning[0] ^ meaning[1].rotate_left(29)).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
         Ok(Limit {
+            meaning,
+            hash: hash as u32, // 24 bits
+            is_whole: algorithm == Algorithm::TokenBucket && tick == 1,
             algorithm,
             anchor,
             width,

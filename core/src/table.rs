@@ -23,10 +23,12 @@
 //! # Where a key may be
 //!
 //! Slots come in lines of four, one cache line each. A key walks up to
-//! [`WINDOW`] lines of its own (double hashing). It is put into the first slot of its walk
-//! that is free or idle, and slots never become *unused* again, so the first
-//! unused slot ends a search. When all are in use, the one nearest to idle
-//! is evicted, and counted.
+//! [`WINDOW`] lines of its own (double hashing), but no further than any key
+//! had to go so far, which the header knows. It is put into the first unused
+//! slot, else into the one that has been idle longest; only when none is idle
+//! does the walk go on. Slots never become *unused* again, so the first unused
+//! one ends a search. When all are in use, the one nearest to idle is evicted,
+//! and counted.
 //!
 //! A sliding window takes two slots a key (32 bytes). Sliding logs and
 //! concurrency limits need room for each admission: they live in *rows*, an
@@ -58,6 +60,7 @@ use crate::algorithm::{fixed_window, leaky_bucket, token_bucket};
 use crate::decision::Decision;
 use crate::key::Fingerprint;
 use crate::limit::{Algorithm, Limit};
+use crate::slot::Word;
 use crate::time::{Nanos, held};
 use memory::{Class, Parts};
 use walk::{Cell, Walk};
@@ -67,7 +70,7 @@ const BATCH: usize = 16;
 
 /// A table over the caller's memory. Every method may be called from any
 /// number of threads and processes at the same time.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Table<'m> {
     parts: Parts<'m>,
 }
@@ -201,7 +204,7 @@ impl<'m> Table<'m> {
     #[inline]
     #[must_use]
     pub fn fingerprint(&self, key: &[u8]) -> Fingerprint {
-        self.parts.seed().fingerprint(key)
+        self.parts.fingerprint(key)
     }
 
     /// Counters, read one after the other.
@@ -219,18 +222,49 @@ impl<'m> Table<'m> {
         lines.flat_map(|line| &line.0).filter(|slot| self.parts.in_use(slot.load(), now)).count() as u64
     }
 
-    #[inline]
+    #[inline(always)]
     fn decide<const TAKE: bool>(&self, key: Fingerprint, limit: &Limit, cost: u64, now: Nanos) -> Decision {
         let clock = self.parts.header.clock(key);
         let now = clock.hold(now);
-        let decision = self.answer::<TAKE>(key, limit, cost, now);
+        let decision = if limit.is_whole {
+            self.update_whole::<TAKE>(key, limit, cost, now)
+        } else {
+            self.answer::<TAKE>(key, limit, cost, now)
+        };
         if TAKE && decision.allowed && cost > 0 {
             clock.note(now);
         }
         decision
     }
 
-    #[inline]
+    /// The most frequent limit, without a detour: a slot of this very class
+    /// whose payload is empty.
+    #[inline(always)]
+    fn update_whole<const TAKE: bool>(
+        &self,
+        key: Fingerprint,
+        limit: &Limit,
+        cost: u64,
+        now: Nanos,
+    ) -> Decision {
+        let walk = self.walk(key, limit);
+        if let Some((slot, mut word)) = walk.find_own() {
+            loop {
+                let (at, decision) = token_bucket::whole(word.lo, limit, now, cost);
+                if !TAKE || at == word.lo {
+                    return decision;
+                }
+                match slot.swap(word, Word { lo: at, ..word }) {
+                    Ok(()) => return decision,
+                    Err(other) if other.hi == word.hi => word = other,
+                    Err(_) => break, // another key's by now
+                }
+            }
+        }
+        self.answer::<TAKE>(key, limit, cost, now)
+    }
+
+    #[inline(never)]
     fn answer<const TAKE: bool>(&self, key: Fingerprint, limit: &Limit, cost: u64, now: Nanos) -> Decision {
         match limit.algorithm() {
             Algorithm::TokenBucket => self.update(key, limit, now, |cell| {
@@ -253,7 +287,7 @@ impl<'m> Table<'m> {
 
     /// Applies `step` to the cell of a key until its answer could be stored.
     /// A step that returns its cell unchanged, or none, stores nothing.
-    #[inline]
+    #[inline(always)]
     fn update<R>(
         &self,
         key: Fingerprint,
@@ -289,14 +323,15 @@ impl<'m> Table<'m> {
         }
     }
 
-    fn walk(&self, key: Fingerprint, limit: &Limit) -> Walk<'m> {
-        Walk::new(self.parts, key, limit, self.parts.class(limit))
+    #[inline(always)]
+    fn walk(&self, key: Fingerprint, limit: &Limit) -> Walk<'_, 'm> {
+        Walk::new(&self.parts, key, limit, self.parts.class(limit))
     }
 
     /// The state of a slot that was charged under another limit of the same
     /// algorithm: tokens spent stay spent.
     #[cold]
-    fn carry(&self, word: crate::slot::Word, limit: &Limit, now: Nanos) -> Cell {
+    fn carry(&self, word: Word, limit: &Limit, now: Nanos) -> Cell {
         let class = self.parts.class_of(word);
         let payload = walk::payload(word, class);
         match class {

@@ -47,15 +47,13 @@ impl Latest {
     pub(crate) fn hold(&self, now: Nanos) -> Nanos {
         let now = held(now);
         let latest = self.0.load(Ordering::Relaxed);
-        if now < latest && latest - now <= MAX_STEP { latest } else { now }
+        if latest.wrapping_sub(now) <= MAX_STEP { latest } else { now } // a wrapped difference is larger
     }
 
     /// Something was charged at `now`, which was held.
     #[inline]
     pub(crate) fn note(&self, now: Nanos) {
-        if self.0.load(Ordering::Relaxed) != now {
-            self.0.store(now, Ordering::Relaxed);
-        }
+        self.0.store(now, Ordering::Relaxed);
     }
 
     pub(crate) fn reset(&self) {

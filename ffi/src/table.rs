@@ -42,7 +42,7 @@ pub struct tollgate_table_config {
 #[derive(Clone, Copy, Debug)]
 pub struct tollgate_table {
     /// The library's.
-    pub opaque: [u64; 16],
+    pub opaque: [u64; 32],
 }
 
 /// What one request asks of one limit. Plain data.

@@ -270,7 +270,7 @@ fn the_c_table_answers_every_step() {
         let status = unsafe { tollgate_table_layout(&raw const config, &raw mut size, &raw mut align) };
         assert_eq!(status, TOLLGATE_OK);
         let memory = Memory::new(size, align);
-        let mut table = tollgate_table { opaque: [0; 16] };
+        let mut table = tollgate_table { opaque: [0; 32] };
         // SAFETY: memory of the layout that was asked for.
         let status = unsafe { tollgate_table_init(memory.start, size, &raw const config, &raw mut table) };
         assert_eq!(status, TOLLGATE_OK);

@@ -43,6 +43,10 @@ pub struct Tat {
 #[inline]
 pub fn decide(tat: Tat, limit: &Limit, now: Nanos, cost: u64) -> (Tat, Decision) {
     let now = held(now);
+    if limit.tick == 1 {
+        let (at, decision) = whole(tat.at, limit, now, cost);
+        return (Tat { at, part: 0 }, decision);
+    }
     // A clock that stepped back sees more debt, never less.
     let (ahead, part) = if tat.at < now { (0, 0) } else { (tat.at - now, tat.part) };
     if ahead < limit.narrow {
@@ -52,46 +56,68 @@ pub fn decide(tat: Tat, limit: &Limit, now: Nanos, cost: u64) -> (Tat, Decision)
     }
 }
 
-/// The usual case: every quantity is below 2^63 units.
-#[inline]
+/// A token that is a whole number of nanoseconds: one unit is one nanosecond,
+/// and `tat` has no part. The most frequent case by far, so it is spelt out.
+#[inline(always)]
+pub(crate) fn whole(tat: Nanos, limit: &Limit, now: Nanos, cost: u64) -> (Nanos, Decision) {
+    let debt = tat.saturating_sub(now);
+    if cost <= limit.burst() {
+        let charged = debt.saturating_add(limit.token * cost); // a product of at most capacity; clamped: denies
+        if charged <= limit.capacity {
+            let decision = Decision {
+                allowed: true,
+                limit: limit.limit(),
+                remaining: limit.by_token.divide(limit.capacity - charged),
+                retry_after: 0,
+                reset_after: charged,
+                delay: 0,
+            };
+            let next = if cost == 0 { tat } else { now + charged }; // within the horizon's span
+            return (next, decision);
+        }
+    }
+    (tat, whole_denied(debt, limit, cost))
+}
+
+#[cold]
+#[inline(never)]
+fn whole_denied(debt: Nanos, limit: &Limit, cost: u64) -> Decision {
+    let over = || debt.saturating_add(limit.token * cost).saturating_sub(limit.capacity).min(NEVER - 1);
+    Decision {
+        allowed: false,
+        limit: limit.limit(),
+        remaining: limit.by_token.divide(limit.capacity.saturating_sub(debt)), // 0 in debt above a lowered burst
+        retry_after: if cost > limit.burst() { NEVER } else { over() },
+        reset_after: debt,
+        delay: 0,
+    }
+}
+
+/// A rate of parts of a nanosecond, where every quantity is below 2^63 units.
 fn narrow(tat: Tat, ahead: Nanos, part: u32, limit: &Limit, now: Nanos, cost: u64) -> (Tat, Decision) {
     let debt = ahead * limit.tick + u64::from(part); // below 2^62, by `ahead < narrow`
-    let charged = debt + limit.token * cost.min(limit.burst()); // capacity is below 2^62 too
+    let charged = debt + limit.token * cost.min(limit.burst()); // capacity is at most 2^62
     let allowed = charged <= limit.capacity && cost <= limit.burst();
     let left = if allowed { charged } else { debt };
-    let mut decision = Decision {
+    let span = |units: u64| limit.by_tick.divide(units + (limit.tick - 1));
+    let decision = Decision {
         allowed,
         limit: limit.limit(),
-        remaining: limit.by_token.divide(limit.capacity.saturating_sub(left)), // 0 in debt above a lowered burst
-        retry_after: 0,
-        reset_after: 0,
+        remaining: limit.by_token.divide(limit.capacity.saturating_sub(left)), // as above
+        retry_after: match (allowed, cost > limit.burst()) {
+            (true, _) => 0,
+            (false, true) => NEVER,
+            (false, false) => span(charged.saturating_sub(limit.capacity)),
+        },
+        reset_after: span(left),
         delay: 0,
     };
-    if limit.tick == 1 {
-        decision.reset_after = left;
-        if !allowed {
-            decision.retry_after = charged.saturating_sub(limit.capacity);
-        }
-    } else {
-        let round_up = limit.tick - 1;
-        decision.reset_after = limit.by_tick.divide(left + round_up);
-        if !allowed {
-            decision.retry_after = limit.by_tick.divide(charged.saturating_sub(limit.capacity) + round_up);
-        }
-    }
-    if cost > limit.burst() {
-        decision.retry_after = NEVER;
-    }
     if !allowed || cost == 0 {
         return (tat, decision);
     }
-    let next = if limit.tick == 1 {
-        Tat { at: now + charged, part: 0 } // within the horizon's span
-    } else {
-        let whole = limit.by_tick.divide(charged);
-        Tat { at: now + whole, part: (charged - whole * limit.tick) as u32 } // below tick, so below 2^32
-    };
-    (next, decision)
+    let whole = limit.by_tick.divide(charged);
+    let part = (charged - whole * limit.tick) as u32; // below tick, so below 2^32
+    (Tat { at: now + whole, part }, decision)
 }
 
 /// Debts and capacities that need more than 62 bits: the same in 128.

@@ -27,7 +27,7 @@ pub(super) enum Kind {
     /// This key's.
     Mine { settled: bool },
     /// Used before and free now.
-    Spare,
+    Spare { since: Nanos },
     /// Another key's.
     Taken { idle_at: Nanos },
 }
@@ -36,6 +36,10 @@ pub(super) enum Kind {
 pub(super) trait Candidates {
     /// How many.
     fn probes(&self) -> usize;
+    /// How many of them any key may be in by now.
+    fn depth(&self) -> usize;
+    /// Lets keys be in so many of them, from now on.
+    fn deepen(&self, probes: usize);
     /// The place of one; two keys that share a slot name it alike.
     fn id(&self, probe: usize) -> usize;
     /// The slot at a place.
@@ -54,22 +58,55 @@ pub(super) trait Candidates {
     fn count_eviction(&self);
 }
 
+/// What the taking of a slot adds to.
+enum Counted {
+    Used,
+    Eviction,
+    Nothing,
+}
+
 /// What reading the whole walk found.
 #[derive(Default)]
 struct Survey {
     settled: Option<usize>,
     /// The lowest pending slot of this key.
     pending: Option<(usize, Word)>,
-    /// The first slot that may be taken.
-    open: Option<(usize, Word, Kind)>,
+    /// A slot that was never used.
+    unused: Option<(usize, Word)>,
+    /// The slot that has been idle longest.
+    spare: Option<(usize, Word, Nanos)>,
     /// The slot nearest to idle.
     victim: Option<(usize, Word, Nanos)>,
+}
+
+impl Survey {
+    /// Takes note of one slot; true if the walk ends with it.
+    fn add(&mut self, id: usize, word: Word, kind: Kind) -> bool {
+        match kind {
+            Kind::Mine { settled: true } => self.settled = Some(id),
+            Kind::Mine { settled: false } => {
+                if self.pending.is_none_or(|(lowest, _)| id < lowest) {
+                    self.pending = Some((id, word));
+                }
+            }
+            Kind::Unused => self.unused = Some((id, word)),
+            Kind::Spare { since } => keep_earliest(&mut self.spare, (id, word, since)),
+            Kind::Taken { idle_at } => keep_earliest(&mut self.victim, (id, word, idle_at)),
+        }
+        kind == Kind::Unused
+    }
+}
+
+fn keep_earliest(best: &mut Option<(usize, Word, Nanos)>, slot: (usize, Word, Nanos)) {
+    if best.is_none_or(|(_, _, earliest)| slot.2 < earliest) {
+        *best = Some(slot);
+    }
 }
 
 /// Gives the key a slot that holds `word(place)`. Nothing if it has one
 /// already, or if another thread gave it one meanwhile: look again then.
 pub(super) fn claim<C: Candidates>(c: &C, now: Nanos, word: impl Fn(usize) -> Word) -> Option<usize> {
-    let survey = survey(c, now, None);
+    let mut survey = survey(c, now, None);
     if survey.settled.is_some() {
         return None;
     }
@@ -77,16 +114,19 @@ pub(super) fn claim<C: Candidates>(c: &C, now: Nanos, word: impl Fn(usize) -> Wo
         settle(c, now, id, mark, c.settled(id, mark));
         return None;
     }
-    let (id, old, kind) = survey.open.or_else(|| {
-        let (id, old, idle_at) = survey.victim?;
-        Some((id, old, Kind::Taken { idle_at }))
-    })?;
+    if survey.unused.is_none() && survey.spare.is_none() {
+        go_on(c, now, &mut survey);
+    }
+    let unused = survey.unused.map(|(id, old)| (id, old, Counted::Used));
+    let spare = survey.spare.map(|(id, old, _)| (id, old, Counted::Nothing));
+    let victim = survey.victim.map(|(id, old, _)| (id, old, Counted::Eviction));
+    let (id, old, counted) = unused.or(spare).or(victim)?;
     let mark = c.pending(now);
     c.slot(id)?.swap(old, mark).ok()?;
-    match kind {
-        Kind::Unused => c.count_used(),
-        Kind::Taken { .. } => c.count_eviction(),
-        Kind::Spare | Kind::Mine { .. } => {}
+    match counted {
+        Counted::Used => c.count_used(),
+        Counted::Eviction => c.count_eviction(),
+        Counted::Nothing => {}
     }
     settle(c, now, id, mark, word(id)).then_some(id)
 }
@@ -122,34 +162,34 @@ fn remove<C: Candidates>(c: &C, id: usize, mark: Word) {
     }
 }
 
+/// Looks for a slot further on than any key has gone. Others' keys may be
+/// there by the time it is taken, but this key is not: nobody has looked for
+/// it there yet, and whoever does later finds the new depth first.
+fn go_on<C: Candidates>(c: &C, now: Nanos, survey: &mut Survey) {
+    for probe in c.depth()..c.probes() {
+        let id = c.id(probe);
+        let Some(slot) = c.slot(id) else { continue };
+        let word = slot.load();
+        survey.add(id, word, c.kind(id, word, now));
+        if survey.unused.is_some() || survey.spare.is_some() {
+            c.deepen(probe + 1);
+            return;
+        }
+    }
+    c.deepen(c.probes()); // for the victim
+}
+
 /// Reads the walk; `except` is a place to pass over.
 fn survey<C: Candidates>(c: &C, now: Nanos, except: Option<usize>) -> Survey {
     let mut survey = Survey::default();
-    for probe in 0..c.probes() {
+    for probe in 0..c.depth() {
         let id = c.id(probe);
         let Some(slot) = c.slot(id) else { continue };
         if Some(id) == except {
             continue;
         }
         let word = slot.load();
-        let kind = c.kind(id, word, now);
-        match kind {
-            Kind::Mine { settled: true } => survey.settled = Some(id),
-            Kind::Mine { settled: false } => {
-                if survey.pending.is_none_or(|(lowest, _)| id < lowest) {
-                    survey.pending = Some((id, word));
-                }
-            }
-            Kind::Unused | Kind::Spare => {
-                survey.open = survey.open.or(Some((id, word, kind)));
-            }
-            Kind::Taken { idle_at } => {
-                if survey.victim.is_none_or(|(_, _, soonest)| idle_at < soonest) {
-                    survey.victim = Some((id, word, idle_at));
-                }
-            }
-        }
-        if kind == Kind::Unused {
+        if survey.add(id, word, c.kind(id, word, now)) {
             break;
         }
     }

@@ -1,7 +1,7 @@
 //! How the caller's memory is laid out, and what its header knows.
 //!
 //! ```text
-//! | header | clocks, a line each | classes | slots, 4 a line | rows, whole lines each |
+//! | header, clocks, classes | slots, 4 a line | rows, whole lines each |
 //! ```
 //!
 //! Everything is an atomic at a fixed offset: there is no pointer, so each
@@ -9,7 +9,7 @@
 
 use portable_atomic::{AtomicU64, Ordering};
 
-use crate::key::{Fingerprint, Seed};
+use crate::key::{Fingerprint, Fingerprinter, Seed};
 use crate::limit::{Algorithm, Limit};
 use crate::slot::{Slot, Word};
 use crate::time::{Latest, Nanos};
@@ -19,9 +19,12 @@ use super::Stats;
 /// Lines that a key may be in.
 pub const WINDOW: usize = 24;
 
+/// Lines that are looked at before a key goes further.
+const FIRST_DEPTH: usize = 4;
+
 const MAGIC: u64 = u64::from_be_bytes(*b"tollgate");
 /// Changes whenever the same bytes would mean something else.
-const LAYOUT: u64 = 2;
+const LAYOUT: u64 = 3;
 
 const MAX_CAPACITY: u64 = 1 << 40;
 const MAX_ROW_ENTRIES: u64 = 1 << 24;
@@ -44,7 +47,19 @@ const CLOCKS: usize = 128;
 #[derive(Debug, Default)]
 struct Clock(Latest);
 
-/// The first part of a table: 128 bytes, and the clocks.
+/// Rates and algorithms that slots were charged under.
+const CLASSES: usize = 1024;
+
+/// What a [`Limit`] calls its meaning, in two words that are each written
+/// once. Whoever finds only the first written writes the second.
+#[repr(C, align(16))]
+#[derive(Debug, Default)]
+struct ClassEntry {
+    shape: AtomicU64,
+    span: AtomicU64,
+}
+
+/// The first part of a table: 24,704 bytes.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Header {
@@ -54,17 +69,19 @@ pub struct Header {
     rows: AtomicU64,
     row_entries: AtomicU64,
     seed: [AtomicU64; 2],
+    depth: AtomicU64,
     longest: AtomicU64,
     used: AtomicU64,
     evictions: AtomicU64,
     rows_used: AtomicU64,
     row_evictions: AtomicU64,
     nonce: AtomicU64,
-    spare: [AtomicU64; 3],
+    spare: [AtomicU64; 2],
     clocks: [Clock; CLOCKS],
+    classes: [ClassEntry; CLASSES],
 }
 
-const _: () = assert!(size_of::<Header>() == 128 + CLOCKS * 64);
+const _: () = assert!(size_of::<Header>() == 128 + CLOCKS * 64 + CLASSES * 16);
 
 /// What a table is to hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,7 +155,6 @@ pub enum AttachError {
 /// Lines of each part.
 #[derive(Clone, Copy)]
 struct Geometry {
-    classes: usize,
     keys: usize,
     rows: usize,
     row: usize,
@@ -162,7 +178,7 @@ impl Config {
     pub fn lines(&self) -> Result<usize, ConfigError> {
         let g = self.geometry()?;
         let rows = g.rows.checked_mul(g.row).ok_or(ConfigError::TooLarge)?;
-        let lines = g.classes.checked_add(g.keys).and_then(|n| n.checked_add(rows));
+        let lines = g.keys.checked_add(rows);
         lines.ok_or(ConfigError::TooLarge)
     }
 
@@ -202,7 +218,6 @@ impl Config {
         }
         let lines = |n: u64| usize::try_from(n).map_err(|_| ConfigError::TooLarge);
         Ok(Geometry {
-            classes: lines((self.capacity / 256).next_power_of_two().clamp(4, 512))?,
             keys: lines(self.capacity.div_ceil(SLOTS))?,
             rows: lines(self.rows)?,
             row: lines((1 + self.row_entries).div_ceil(SLOTS))?, // the first slot is the row's owner
@@ -211,15 +226,14 @@ impl Config {
 }
 
 /// The parts of a table's memory.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Parts<'m> {
     pub(super) header: &'m Header,
-    classes: &'m [Line],
     keys: &'m [Line],
     rows: &'m [Line],
     row_lines: usize,
     row_entries: u64,
-    seed: Seed,
+    fingerprinter: Fingerprinter,
 }
 
 impl<'m> super::Table<'m> {
@@ -233,11 +247,13 @@ impl<'m> super::Table<'m> {
         config: Config,
         seed: Seed,
     ) -> Result<super::Table<'m>, ConfigError> {
-        header.magic.store(0, Ordering::SeqCst);
+        config.size()?; // a refused init leaves the memory as it was
         let needed = config.lines()?;
         let used = lines.get(..needed).ok_or(ConfigError::Memory { given: lines.len(), needed })?;
+        header.magic.store(0, Ordering::SeqCst);
         used.iter().flat_map(|line| &line.0).for_each(Slot::reset);
         header.clocks.iter().for_each(|clock| clock.0.reset());
+        header.classes.iter().for_each(ClassEntry::reset);
         for (field, value) in [
             (&header.layout, LAYOUT),
             (&header.capacity, config.capacity.next_multiple_of(SLOTS)),
@@ -245,6 +261,7 @@ impl<'m> super::Table<'m> {
             (&header.row_entries, config.row_entries),
             (&header.seed[0], seed.0[0]),
             (&header.seed[1], seed.0[1]),
+            (&header.depth, FIRST_DEPTH as u64),
             (&header.longest, 0),
             (&header.used, 0),
             (&header.evictions, 0),
@@ -283,6 +300,38 @@ impl<'m> super::Table<'m> {
     }
 }
 
+impl ClassEntry {
+    #[inline]
+    fn is(&self, meaning: [u64; 2]) -> bool {
+        self.read() == meaning
+    }
+
+    /// Relaxed, as either word is all that it will ever be, or zero.
+    #[inline]
+    fn read(&self) -> [u64; 2] {
+        [self.shape.load(Ordering::Relaxed), self.span.load(Ordering::Relaxed)]
+    }
+
+    /// Writes the meaning here, if nothing else is.
+    fn take(&self, meaning: [u64; 2]) -> bool {
+        let put = |word: &AtomicU64, value| match word.compare_exchange(
+            0,
+            value,
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        ) {
+            Ok(_) => true,
+            Err(other) => other == value,
+        };
+        put(&self.shape, meaning[0]) && put(&self.span, meaning[1])
+    }
+
+    fn reset(&self) {
+        self.shape.store(0, Ordering::Relaxed);
+        self.span.store(0, Ordering::Relaxed);
+    }
+}
+
 impl Default for Header {
     fn default() -> Header {
         let zero = AtomicU64::default;
@@ -293,14 +342,16 @@ impl Default for Header {
             rows: zero(),
             row_entries: zero(),
             seed: [zero(), zero()],
+            depth: zero(),
             longest: zero(),
             used: zero(),
             evictions: zero(),
             rows_used: zero(),
             row_evictions: zero(),
             nonce: zero(),
-            spare: [zero(), zero(), zero()],
+            spare: [zero(), zero()],
             clocks: core::array::from_fn(|_| Clock::default()),
+            classes: core::array::from_fn(|_| ClassEntry::default()),
         }
     }
 }
@@ -319,6 +370,16 @@ impl Header {
             rows: self.rows.load(Ordering::Relaxed),
             row_entries: self.row_entries.load(Ordering::Relaxed),
         }
+    }
+
+    /// How many lines of its walk any key may be in by now.
+    pub(super) fn depth(&self) -> usize {
+        self.depth.load(Ordering::SeqCst) as usize // at most WINDOW; pairs with deepen
+    }
+
+    /// Lets keys go `depth` lines far; before the first of them does.
+    pub(super) fn deepen(&self, depth: usize) {
+        self.depth.fetch_max(depth as u64, Ordering::SeqCst);
     }
 
     /// A number that no other call on this table has had, but for wrap-around.
@@ -357,16 +418,22 @@ impl<'m> Parts<'m> {
         let g = config.geometry()?;
         let needed = config.lines()?;
         let short = ConfigError::Memory { given: lines.len(), needed };
-        let (classes, rest) = lines.split_at_checked(g.classes).ok_or(short)?;
-        let (keys, rest) = rest.split_at_checked(g.keys).ok_or(short)?;
+        let (keys, rest) = lines.split_at_checked(g.keys).ok_or(short)?;
         let rows = rest.get(..g.rows * g.row).ok_or(short)?;
         let seed = Seed([header.seed[0].load(Ordering::Relaxed), header.seed[1].load(Ordering::Relaxed)]);
-        Ok(Parts { header, classes, keys, rows, row_lines: g.row, row_entries: config.row_entries, seed })
+        Ok(Parts {
+            header,
+            keys,
+            rows,
+            row_lines: g.row,
+            row_entries: config.row_entries,
+            fingerprinter: Fingerprinter::new(seed),
+        })
     }
 
     #[inline]
-    pub(super) fn seed(&self) -> Seed {
-        self.seed
+    pub(super) fn fingerprint(&self, key: &[u8]) -> Fingerprint {
+        self.fingerprinter.fingerprint(key)
     }
 
     #[inline]
@@ -410,49 +477,29 @@ impl<'m> Parts<'m> {
     /// The number of this limit's class, written into the list if it is new.
     #[inline]
     pub(super) fn class(&self, limit: &Limit) -> ClassId {
-        let word = Class::word(limit);
-        let first = self.class_start(word);
-        if self.class_slot(first).is_some_and(|slot| slot.load() == word) {
+        let first = limit.hash as usize % CLASSES;
+        if self.header.classes[first].is(limit.meaning) {
             return ClassId::listed(first);
         }
-        self.list_class(word, first, limit.algorithm())
+        self.list_class(limit, first)
     }
 
     /// Finds room for a class, within a few places of its own.
     #[cold]
-    fn list_class(&self, word: Word, first: usize, algorithm: Algorithm) -> ClassId {
-        let places = self.classes.len() * SLOTS as usize;
-        for place in (first..first + 16).map(|place| place % places) {
-            let Some(slot) = self.class_slot(place) else { continue };
-            let seen = match slot.load() {
-                free if free == Word::default() => match slot.swap(free, word) {
-                    Ok(()) => word,
-                    Err(other) => other,
-                },
-                seen => seen,
-            };
-            if seen == word {
+    #[inline(never)]
+    fn list_class(&self, limit: &Limit, first: usize) -> ClassId {
+        for place in (first..first + 16).map(|place| place % CLASSES) {
+            if self.header.classes[place].take(limit.meaning) {
                 return ClassId::listed(place);
             }
         }
-        ClassId::unlisted(algorithm)
-    }
-
-    #[inline]
-    fn class_start(&self, word: Word) -> usize {
-        let mixed = (word.hi ^ word.lo.rotate_left(29)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        (mixed >> 40) as usize & (self.classes.len() * SLOTS as usize - 1) // a power of two
-    }
-
-    #[inline]
-    fn class_slot(&self, place: usize) -> Option<&'m Slot> {
-        self.classes.get(place / SLOTS as usize).map(|line| &line.0[place % SLOTS as usize])
+        ClassId::unlisted(limit.algorithm())
     }
 
     /// The class that a settled word names, if it is in the list.
     pub(super) fn class_of(&self, word: Word) -> Option<Class> {
         let place = ClassId::of(word).place()?;
-        self.class_slot(place).and_then(|slot| Class::read(slot.load()))
+        self.header.classes.get(place).and_then(|entry| Class::read(entry.read()))
     }
 }
 
@@ -513,27 +560,15 @@ pub(super) enum Class {
 }
 
 impl Class {
-    /// How a limit's class is written: never zero, and equal exactly for
-    /// limits whose slots mean the same.
-    #[inline]
-    fn word(limit: &Limit) -> Word {
-        let algorithm = limit.algorithm();
-        let (tick, lo) = match algorithm {
-            Algorithm::TokenBucket | Algorithm::LeakyBucket => (limit.tick, limit.token),
-            _ => (1, limit.period()),
-        };
-        let hi = algorithm as u64 | u64::from(limit.width()) << 3 | (limit.anchor() as u64) << 9 | tick << 16;
-        Word { hi, lo }
-    }
-
-    fn read(word: Word) -> Option<Class> {
-        let algorithm = Algorithm::ALL.into_iter().find(|&a| a as u64 == word.hi & 7)?;
-        let width = (word.hi >> 3 & 63) as u32; // six bits
-        let tick = word.hi >> 16;
+    /// Reads what [`Limit`] calls its meaning.
+    fn read(meaning: [u64; 2]) -> Option<Class> {
+        let algorithm = Algorithm::ALL.into_iter().find(|&a| a as u64 == meaning[0] & 7)?;
+        let width = (meaning[0] >> 3 & 63) as u32; // six bits
+        let tick = meaning[0] >> 16;
         match algorithm {
             _ if tick == 0 => None,
             Algorithm::TokenBucket | Algorithm::LeakyBucket => {
-                Some(Class::Rate { algorithm, width, tick, token: word.lo })
+                Some(Class::Rate { algorithm, width, tick, token: meaning[1] })
             }
             _ => Some(Class::Window { algorithm, width }),
         }

@@ -27,7 +27,8 @@ impl OwnedTable {
         Ok(owned)
     }
 
-    /// The table itself: a cheap view, free to copy.
+    /// The table itself, to be kept while it is used: making a view takes
+    /// about a microsecond.
     #[must_use]
     pub fn table(&self) -> Option<Table<'_>> {
         Table::attach(&self.header, &self.lines, None).ok()

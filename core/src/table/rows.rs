@@ -362,6 +362,12 @@ impl Candidates for RowWalk<'_, '_> {
         self.table.parts.rows().min(WINDOW)
     }
 
+    fn depth(&self) -> usize {
+        self.probes()
+    }
+
+    fn deepen(&self, _probes: usize) {}
+
     fn id(&self, probe: usize) -> usize {
         let rows = self.table.parts.rows();
         (walk::home(self.key, rows) + probe) % rows.max(1)
@@ -377,18 +383,18 @@ impl Candidates for RowWalk<'_, '_> {
         } else if word.hi == self.key.0 {
             Kind::Mine { settled: word.lo < PENDING }
         } else if word.hi == 0 {
-            Kind::Spare
+            Kind::Spare { since: 0 }
         } else if word.lo >= PENDING {
             // A mark's time is kept in whole units of 2^12 ns, beside its nonce.
             let since = (word.lo & !PENDING) >> 12 << 12;
             if now.saturating_sub(since) > PENDING_FOR {
-                Kind::Spare
+                Kind::Spare { since }
             } else {
                 Kind::Taken { idle_at: u64::MAX }
             }
         } else {
             match self.idle_at(id, word.hi) {
-                idle_at if idle_at <= now => Kind::Spare,
+                since if since <= now => Kind::Spare { since },
                 idle_at => Kind::Taken { idle_at },
             }
         }

@@ -71,10 +71,18 @@ pub(super) fn home(key: Fingerprint, lines: usize) -> usize {
     scale(stride(key).0, lines)
 }
 
+/// What looking at a line found.
+enum Look<'m> {
+    Found(&'m Slot, Word),
+    /// The walk ends here.
+    End,
+    Further,
+}
+
 /// The walk of one key under one limit.
 #[derive(Clone, Copy)]
-pub(super) struct Walk<'m> {
-    parts: Parts<'m>,
+pub(super) struct Walk<'t, 'm> {
+    parts: &'t Parts<'m>,
     lines: &'m [Line],
     start: u64,
     step: u64,
@@ -86,9 +94,9 @@ pub(super) struct Walk<'m> {
     algorithm: Algorithm,
 }
 
-impl<'m> Walk<'m> {
-    #[inline]
-    pub(super) fn new(parts: Parts<'m>, key: Fingerprint, limit: &Limit, class: ClassId) -> Walk<'m> {
+impl<'t, 'm> Walk<'t, 'm> {
+    #[inline(always)]
+    pub(super) fn new(parts: &'t Parts<'m>, key: Fingerprint, limit: &Limit, class: ClassId) -> Walk<'t, 'm> {
         let tag = key.0 & ((1 << ClassId::SHIFT) - 1);
         let (start, step) = stride(key);
         Walk {
@@ -104,26 +112,63 @@ impl<'m> Walk<'m> {
         }
     }
 
+    /// The slot of this key in its first line, if it is there and was charged
+    /// under this class: a quick look before [`find`](Self::find).
+    #[inline(always)]
+    pub(super) fn find_own(&self) -> Option<(&'m Slot, Word)> {
+        let line = self.lines.get(scale(self.start, self.lines.len()))?;
+        let own = |turn: usize| {
+            let slot: &'m Slot = &line.0[(self.first + turn) & 3];
+            Some((slot, slot.load())).filter(|(_, word)| self.owns(*word))
+        };
+        own(0).or_else(|| own(1)).or_else(|| own(2)).or_else(|| own(3))
+    }
+
     /// The slot of this key and what it holds.
-    #[inline]
+    #[inline(always)]
     pub(super) fn find(&self) -> Option<(&'m Slot, Word)> {
-        for probe in 0..self.lines.len().min(WINDOW) {
-            let line = self.lines.get(self.line(probe))?;
-            for turn in 0..4 {
-                let slot = &line.0[(self.first + turn) & 3];
-                let word = slot.load();
-                if self.owns(word) {
-                    return Some((slot, word));
-                }
-                if word.hi == 0 {
-                    return None; // never used, so the key is not further on (I3)
-                }
-                if (word.hi ^ self.want) & COMMON_TAG == 0 && self.owns_other(word) {
-                    return Some((slot, word));
-                }
+        // Most keys are in their first line.
+        let line = self.lines.get(scale(self.start, self.lines.len()))?;
+        match self.look(line) {
+            Look::Found(slot, word) => Some((slot, word)),
+            Look::End => None,
+            Look::Further => self.find_further(),
+        }
+    }
+
+    #[cold]
+    fn find_further(&self) -> Option<(&'m Slot, Word)> {
+        for probe in 1..self.depth() {
+            match self.look(self.lines.get(self.line(probe))?) {
+                Look::Found(slot, word) => return Some((slot, word)),
+                Look::End => return None,
+                Look::Further => {}
             }
         }
         None
+    }
+
+    #[inline(always)]
+    fn look(&self, line: &'m Line) -> Look<'m> {
+        for turn in 0..4 {
+            let slot = &line.0[(self.first + turn) & 3];
+            let word = slot.load();
+            if self.owns(word) {
+                return Look::Found(slot, word);
+            }
+            if word.hi == 0 {
+                return Look::End; // never used, so the key is not further on (I3)
+            }
+            if (word.hi ^ self.want) & COMMON_TAG == 0 && self.owns_other(word) {
+                return Look::Found(slot, word);
+            }
+        }
+        Look::Further
+    }
+
+    /// How many lines the key may be in.
+    fn depth(&self) -> usize {
+        self.parts.header.depth().min(self.lines.len())
     }
 
     /// Is it this key's slot, charged under this class?
@@ -186,9 +231,17 @@ impl<'m> Walk<'m> {
     }
 }
 
-impl Candidates for Walk<'_> {
+impl Candidates for Walk<'_, '_> {
     fn probes(&self) -> usize {
         self.lines.len().min(WINDOW) * 4
+    }
+
+    fn depth(&self) -> usize {
+        Walk::depth(self) * 4
+    }
+
+    fn deepen(&self, probes: usize) {
+        self.parts.header.deepen(probes.div_ceil(4));
     }
 
     fn id(&self, probe: usize) -> usize {
@@ -207,16 +260,16 @@ impl Candidates for Walk<'_> {
             if (word.hi ^ self.pending_bits()) >> 17 == 0 {
                 Kind::Mine { settled: false }
             } else if now.saturating_sub(word.lo) > PENDING_FOR {
-                Kind::Spare
+                Kind::Spare { since: word.lo }
             } else {
                 Kind::Taken { idle_at: u64::MAX } // evicted last
             }
         } else if class == ClassId::FREE {
-            Kind::Spare
+            Kind::Spare { since: 0 }
         } else if self.owns(word) || ((word.hi ^ self.want) & COMMON_TAG == 0 && self.owns_other(word)) {
             Kind::Mine { settled: true }
         } else if word.lo <= now {
-            Kind::Spare
+            Kind::Spare { since: word.lo }
         } else {
             Kind::Taken { idle_at: word.lo }
         }

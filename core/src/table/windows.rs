@@ -43,8 +43,8 @@ impl Half {
 
 /// A half and where it was found.
 #[derive(Clone, Copy)]
-struct Place<'m> {
-    walk: Walk<'m>,
+struct Place<'t, 'm> {
+    walk: Walk<'t, 'm>,
     found: Option<(&'m Slot, Word)>,
     half: Half,
     /// Units of a slot that was charged under another period or limit.
@@ -121,7 +121,7 @@ impl<'m> Table<'m> {
 
     /// The half of the window that ends at `end`, or of an older one in the
     /// same slot.
-    fn place(&self, key: Fingerprint, limit: &Limit, end: Nanos, now: Nanos) -> Place<'m> {
+    fn place(&self, key: Fingerprint, limit: &Limit, end: Nanos, now: Nanos) -> Place<'_, 'm> {
         let odd = (end / limit.period()) & 1 == 1;
         let key = if odd { Fingerprint(key.0 ^ ODD) } else { key };
         let walk = self.walk(key, limit);
@@ -146,7 +146,7 @@ impl<'m> Table<'m> {
     }
 }
 
-impl Place<'_> {
+impl Place<'_, '_> {
     /// Makes sure that the window that ended at `end` takes no more.
     fn seal(&self, end: Nanos, period: Nanos, now: Nanos) -> bool {
         if self.half.end == end && self.half.sealed {
