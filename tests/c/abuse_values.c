@@ -160,26 +160,26 @@ static void numbers_of_a_table(void) {
         }
     }
     size_t size, align;
+    tollgate_table still;
     bad = config;
     bad.capacity = most;
     ACCEPTS(tollgate_table_layout(&bad, &size, &align));
     REFUSES(SIZE, tollgate_table_init(memory, memory_size, &bad, &out.table));
+    ACCEPTS(tollgate_table_attach(memory, memory_size, &config, &still)); /* it was never harmed */
 }
 
 /* The largest capacity fits, and one key more does not. */
 static void capacities(void) {
     tollgate_table_config fitting = config;
-    size_t size, align;
+    size_t least, size, align;
     uint64_t capacity;
     fitting.rows = fitting.row_entries = 0;
-    for (size_t room = 0; room < 8192; room += room < 600 ? 1 : 37) {
-        if (tollgate_table_capacity(room, 0, 0, &capacity) != TOLLGATE_OK) {
-            REFUSES(SIZE, tollgate_table_capacity(room, 0, 0, &out.capacity));
-            fitting.capacity = 1;
-            ACCEPTS(tollgate_table_layout(&fitting, &size, &align));
-            HOLDS(size > room);
-            continue;
-        }
+    fitting.capacity = 1;
+    ACCEPTS(tollgate_table_layout(&fitting, &least, &align));
+    REFUSES(SIZE, tollgate_table_capacity(0, 0, 0, &out.capacity));
+    REFUSES(SIZE, tollgate_table_capacity(least - 1, 0, 0, &out.capacity));
+    for (size_t room = least; room < least + 8192; room += room < least + 600 ? 1 : 37) {
+        ACCEPTS(tollgate_table_capacity(room, 0, 0, &capacity));
         fitting.capacity = capacity;
         ACCEPTS(tollgate_table_layout(&fitting, &size, &align));
         HOLDS(size <= room && capacity % 4 == 0);
@@ -256,6 +256,9 @@ static void memory_that_holds_something_else(void) {
     REFUSES(MISMATCH, tollgate_table_attach(memory, memory_size, &other, &out.table));
     other = config;
     other.rows = 7;
+    REFUSES(MISMATCH, tollgate_table_attach(memory, memory_size, &other, &out.table));
+    other = config;
+    other.capacity = UINT64_MAX;
     REFUSES(MISMATCH, tollgate_table_attach(memory, memory_size, &other, &out.table));
     other = config;
     other.row_entries = 9;
