@@ -7,9 +7,10 @@
 use portable_atomic::{AtomicU64, Ordering};
 
 use crate::algorithm::fixed_window::{self, Window};
+use crate::algorithm::leaky_bucket;
+use crate::algorithm::sliding_log::{self, Log};
 use crate::algorithm::sliding_window::{self, Windows};
 use crate::algorithm::token_bucket::{self, Rate, Tat};
-use crate::algorithm::{leaky_bucket, sliding_log};
 use crate::decision::Decision;
 use crate::limit::{Algorithm, Limit};
 use crate::slot::{Slot, Word};
@@ -94,10 +95,14 @@ impl Bucket {
             match limit.algorithm() {
                 Algorithm::FixedWindow => {
                     let open = window(self.state.slot.load());
-                    let count = if open.end > now { open.count } else { 0 };
-                    next.update_slot(|_| {
-                        (Some(window_word(Window { count, ..Window::default().at(&limit, now) })), ())
-                    });
+                    let is_open = open.end > now;
+                    let carried = if is_open && limit.period() == self.limit.period() {
+                        open
+                    } else {
+                        let count = if is_open { open.count } else { 0 };
+                        Window { count, ..Window::default().at(&limit, now) }
+                    };
+                    next.update_slot(|_| (Some(window_word(carried)), ()));
                 }
                 Algorithm::SlidingWindow => {
                     let open = windows(self.state.slot.load()).at(&self.limit, now);
@@ -298,6 +303,8 @@ impl<'m> LogBucket<'m> {
         loop {
             let floor = self.lines.first().map_or(0, |line| line.0[0].load().lo);
             let ring = self.ring(floor);
+            // A clock that stepped back stands, even when all was refunded since.
+            let now = now.max(ring.entry(ring.len() - 1).at);
             let (entry, decision) = sliding_log::decide(&ring, &self.limit, now, cost);
             let done = match entry.filter(|_| take) {
                 Some(entry) => ring.append(entry),

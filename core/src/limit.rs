@@ -18,6 +18,8 @@
 //! | `period` | 1 µs | 3,660 days |
 //! | time | 0 | any; see [`HORIZON`](crate::time::HORIZON) |
 
+use core::num::NonZeroU32;
+
 use crate::time::{MAX_SPAN, Nanos};
 
 mod text;
@@ -171,8 +173,8 @@ pub struct Limit {
     anchor: Anchor,
     /// Bits of a table slot that this limit's state takes beside its instant.
     width: u8,
-    limit: u32,
-    burst: u32,
+    limit: NonZeroU32,
+    burst: NonZeroU32,
     period: Nanos,
     /// Units that one nanosecond brings.
     pub(crate) tick: u64,
@@ -223,7 +225,7 @@ impl Limit {
     /// # Errors
     /// A burst outside its range, or an algorithm without one.
     pub fn with_burst(self, burst: u64) -> Result<Limit, LimitError> {
-        Self::build(self.algorithm, u64::from(self.limit), self.period, burst, self.anchor)
+        Self::build(self.algorithm, self.limit(), self.period, burst, self.anchor)
     }
 
     /// The same limit with another anchor.
@@ -231,7 +233,7 @@ impl Limit {
     /// # Errors
     /// An algorithm other than the fixed window.
     pub fn with_anchor(self, anchor: Anchor) -> Result<Limit, LimitError> {
-        Self::build(self.algorithm, u64::from(self.limit), self.period, u64::from(self.burst), anchor)
+        Self::build(self.algorithm, self.limit(), self.period, self.burst(), anchor)
     }
 
     fn build(
@@ -309,7 +311,7 @@ impl Limit {
     /// Sustained allowance: units per [`period`](Self::period).
     #[must_use]
     pub const fn limit(&self) -> u64 {
-        self.limit as u64
+        self.limit.get() as u64
     }
 
     /// The period, in nanoseconds; of a concurrency limit, how long a hold
@@ -323,7 +325,7 @@ impl Limit {
     /// logs and concurrency.
     #[must_use]
     pub const fn burst(&self) -> u64 {
-        self.burst as u64
+        self.burst.get() as u64
     }
 
     pub(crate) const fn width(&self) -> u32 {
@@ -332,12 +334,12 @@ impl Limit {
 
     /// Units of a full bucket, at any size.
     pub(crate) fn wide_capacity(&self) -> u128 {
-        u128::from(self.burst) * u128::from(self.token)
+        u128::from(self.burst.get()) * u128::from(self.token)
     }
 }
 
-fn in_range(units: u64) -> Option<u32> {
-    u32::try_from(units).ok().filter(|&n| n >= 1)
+fn in_range(units: u64) -> Option<NonZeroU32> {
+    u32::try_from(units).ok().and_then(NonZeroU32::new)
 }
 
 /// Bits needed to write `n`.

@@ -248,7 +248,7 @@ impl<'m> Table<'m> {
         now: Nanos,
     ) -> Decision {
         let walk = self.walk(key, limit);
-        if let Some((slot, mut word)) = walk.find_own() {
+        if let Some((slot, mut word)) = walk.find_plain() {
             loop {
                 let (at, decision) = token_bucket::whole(word.lo, limit, now, cost);
                 if !TAKE || at == word.lo {
@@ -304,18 +304,20 @@ impl<'m> Table<'m> {
                 None => Cell::default(),
             };
             let (next, answer) = step(cell);
-            let Some(next) = next.filter(|next| *next != cell) else {
+            // What was carried over is stored even by a denial: it refills at
+            // the new rate from now on, as the answer says.
+            let is_carried = found.is_some_and(|(_, word)| !walk.owns(word));
+            let Some(next) = next.filter(|next| is_carried || *next != cell) else {
                 return answer;
             };
-            let word = walk.word(next);
             match found {
                 Some((slot, seen)) => {
-                    if slot.swap(seen, word).is_ok() {
+                    if slot.swap(seen, walk.word_over(next, seen)).is_ok() {
                         return answer;
                     }
                 }
                 None => {
-                    if walk.claim(now, |_| word).is_some() {
+                    if walk.claim(now, |_| walk.word(next)).is_some() {
                         return answer;
                     }
                 }
@@ -338,6 +340,9 @@ impl<'m> Table<'m> {
             Some(Class::Rate { tick, token, .. }) => {
                 let tat = Tat { at: word.lo, part: payload as u32 }; // below tick
                 token_bucket::carry(tat, Rate { tick, token }, limit, now).into()
+            }
+            Some(Class::Window { period, .. }) if period == limit.period() && word.lo > now => {
+                Cell { at: word.lo, payload } // the same window
             }
             _ if limit.algorithm() == Algorithm::FixedWindow => {
                 let count = if word.lo > now { payload } else { 0 };

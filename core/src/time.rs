@@ -43,22 +43,31 @@ pub(crate) struct Latest(AtomicU64);
 
 impl Latest {
     /// `now`, or the latest instant if `now` is a step back from it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn hold(&self, now: Nanos) -> Nanos {
-        let now = held(now);
         let latest = self.0.load(Ordering::Relaxed);
-        if latest.wrapping_sub(now) <= MAX_STEP { latest } else { now } // a wrapped difference is larger
+        // Not before the latest, and far from the horizon: in one comparison.
+        if (now.wrapping_sub(latest) | now) >> 62 == 0 { now } else { step_back(now, latest) }
     }
 
     /// Something was charged at `now`, which was held.
     #[inline]
     pub(crate) fn note(&self, now: Nanos) {
-        self.0.store(now, Ordering::Relaxed);
+        if self.0.load(Ordering::Relaxed) != now {
+            self.0.store(now, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn reset(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
+}
+
+#[cold]
+#[inline(never)]
+fn step_back(now: Nanos, latest: Nanos) -> Nanos {
+    let now = held(now);
+    if latest.wrapping_sub(now) <= MAX_STEP { latest } else { now } // a wrapped difference is larger
 }
 
 /// Holds `now` at the [`HORIZON`].

@@ -62,12 +62,14 @@ pub fn decide(tat: Tat, limit: &Limit, now: Nanos, cost: u64) -> (Tat, Decision)
 pub(crate) fn whole(tat: Nanos, limit: &Limit, now: Nanos, cost: u64) -> (Nanos, Decision) {
     let debt = tat.saturating_sub(now);
     if cost <= limit.burst() {
-        let charged = debt.saturating_add(limit.token * cost); // a product of at most capacity; clamped: denies
-        if charged <= limit.capacity {
+        let take = limit.token * cost; // at most capacity, as cost is at most burst
+        let room = limit.capacity - take;
+        if let Some(left) = room.checked_sub(debt) {
+            let charged = debt + take; // at most capacity
             let decision = Decision {
                 allowed: true,
                 limit: limit.limit(),
-                remaining: limit.by_token.divide(limit.capacity - charged),
+                remaining: limit.by_token.divide(left),
                 retry_after: 0,
                 reset_after: charged,
                 delay: 0,

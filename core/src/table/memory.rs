@@ -292,7 +292,8 @@ impl<'m> super::Table<'m> {
             return Err(AttachError::Layout { found: layout, expected: LAYOUT });
         }
         let found = header.config();
-        let wanted = expected.map(|c| Config { capacity: c.capacity.next_multiple_of(SLOTS), ..c });
+        let wanted = expected
+            .map(|c| Config { capacity: c.capacity.checked_next_multiple_of(SLOTS).unwrap_or(0), ..c });
         if let Some(expected) = wanted.filter(|&expected| expected != found) {
             return Err(AttachError::Config { found, expected });
         }
@@ -360,7 +361,7 @@ impl Header {
     /// The latest instant at which a key that shares this key's clock was charged.
     #[inline]
     pub(super) fn clock(&self, key: Fingerprint) -> &Latest {
-        &self.clocks[(key.0 >> 32) as usize % CLOCKS].0
+        &self.clocks[(key.0 >> 2) as usize % CLOCKS].0
     }
 
     /// What the table holds; zeros where there is none.
@@ -556,7 +557,7 @@ pub(super) enum Class {
     /// A token or leaky bucket of that reduced rate.
     Rate { algorithm: Algorithm, width: u32, tick: u64, token: u64 },
     /// A fixed or sliding window.
-    Window { algorithm: Algorithm, width: u32 },
+    Window { algorithm: Algorithm, width: u32, period: Nanos },
 }
 
 impl Class {
@@ -570,13 +571,13 @@ impl Class {
             Algorithm::TokenBucket | Algorithm::LeakyBucket => {
                 Some(Class::Rate { algorithm, width, tick, token: meaning[1] })
             }
-            _ => Some(Class::Window { algorithm, width }),
+            _ => Some(Class::Window { algorithm, width, period: meaning[1] }),
         }
     }
 
     pub(super) fn shape(&self) -> (Algorithm, u32) {
         match *self {
-            Class::Rate { algorithm, width, .. } | Class::Window { algorithm, width } => (algorithm, width),
+            Class::Rate { algorithm, width, .. } | Class::Window { algorithm, width, .. } => (algorithm, width),
         }
     }
 }

@@ -56,7 +56,7 @@ impl From<Window> for Cell {
 /// Where a fingerprint's walk starts, and how it goes on.
 #[inline]
 fn stride(key: Fingerprint) -> (u64, u64) {
-    (key.0.wrapping_mul(0x9E37_79B9_7F4A_7C15), key.0.rotate_left(32) | 1)
+    (key.0, key.0.rotate_left(32) | 1)
 }
 
 /// `x` scaled from 64 bits to `0..n`.
@@ -104,7 +104,7 @@ impl<'t, 'm> Walk<'t, 'm> {
             lines: parts.key_lines(),
             start,
             step,
-            first: (key.0 >> 62) as usize,
+            first: (key.0 & 3) as usize,
             want: class.bits() | tag,
             // Unlisted classes share a number, so they must share a width.
             width: if class.is_unlisted() { MAX_WIDTH } else { limit.width() },
@@ -113,13 +113,14 @@ impl<'t, 'm> Walk<'t, 'm> {
     }
 
     /// The slot of this key in its first line, if it is there and was charged
-    /// under this class: a quick look before [`find`](Self::find).
+    /// under this class with an empty payload: a quick look before
+    /// [`find`](Self::find), for limits whose payload is empty.
     #[inline(always)]
-    pub(super) fn find_own(&self) -> Option<(&'m Slot, Word)> {
+    pub(super) fn find_plain(&self) -> Option<(&'m Slot, Word)> {
         let line = self.lines.get(scale(self.start, self.lines.len()))?;
         let own = |turn: usize| {
             let slot: &'m Slot = &line.0[(self.first + turn) & 3];
-            Some((slot, slot.load())).filter(|(_, word)| self.owns(*word))
+            Some((slot, slot.load())).filter(|(_, word)| word.hi == self.want)
         };
         own(0).or_else(|| own(1)).or_else(|| own(2)).or_else(|| own(3))
     }
@@ -200,8 +201,18 @@ impl<'t, 'm> Walk<'t, 'm> {
     #[inline]
     pub(super) fn word(&self, cell: Cell) -> Word {
         let mask = self.payload_mask();
-        // A count above a lowered limit is kept as the largest: it denies.
         Word { hi: self.want & !mask | cell.payload.min(mask), lo: cell.at }
+    }
+
+    /// The word that replaces `old`, which may be of another class: the count
+    /// of a lowered limit that does not fit stays under the class it had.
+    #[inline]
+    pub(super) fn word_over(&self, cell: Cell, old: Word) -> Word {
+        if cell.payload <= self.payload_mask() || self.owns(old) {
+            return self.word(cell);
+        }
+        let mask = payload_mask(self.parts.class_of(old));
+        Word { hi: old.hi & !mask | cell.payload.min(mask), lo: cell.at }
     }
 
     /// Puts this key into a slot that holds `word(id)`.
@@ -212,7 +223,7 @@ impl<'t, 'm> Walk<'t, 'm> {
     }
 
     #[inline]
-    fn payload_mask(&self) -> u64 {
+    pub(super) fn payload_mask(&self) -> u64 {
         (1 << self.width) - 1
     }
 
@@ -283,8 +294,9 @@ impl Candidates for Walk<'_, '_> {
         Word { hi: ClassId::FREE.bits(), lo: 0 }
     }
 
-    fn settled(&self, _id: usize, pending: Word) -> Word {
-        Word { hi: self.want & !self.payload_mask(), lo: pending.lo }
+    fn settled(&self, _id: usize, _pending: Word) -> Word {
+        // Idle since ever, for the marker's clock may be ahead of its other owners'.
+        Word { hi: self.want & !self.payload_mask(), lo: 0 }
     }
 
     fn count_used(&self) {
@@ -298,8 +310,12 @@ impl Candidates for Walk<'_, '_> {
 
 /// The payload of a settled word of that class; `None` is an unlisted one.
 pub(super) fn payload(word: Word, class: Option<Class>) -> u64 {
+    word.hi & payload_mask(class)
+}
+
+fn payload_mask(class: Option<Class>) -> u64 {
     let width = class.map_or(MAX_WIDTH, |class| class.shape().1);
-    word.hi & ((1 << width) - 1)
+    (1 << width) - 1
 }
 
 impl Parts<'_> {

@@ -12,6 +12,7 @@
 //! ```
 
 use super::Table;
+use super::memory::Class;
 use super::walk::{self, Cell, Walk};
 use crate::algorithm::fixed_window::window_end;
 use crate::algorithm::sliding_window::{self, Windows};
@@ -47,8 +48,36 @@ struct Place<'t, 'm> {
     walk: Walk<'t, 'm>,
     found: Option<(&'m Slot, Word)>,
     half: Half,
-    /// Units of a slot that was charged under another period or limit.
+    /// Units of a slot that was charged under another period.
     carried: u32,
+}
+
+/// The window that is open at an instant, and the one before it.
+struct Open<'t, 'm> {
+    now: Nanos,
+    end: Nanos,
+    here: Place<'t, 'm>,
+    before: Place<'t, 'm>,
+    /// Was it charged already?
+    is_open: bool,
+    /// Is it sealed, and the clock at the horizon?
+    is_over: bool,
+}
+
+impl Open<'_, '_> {
+    fn windows(&self, period: Nanos) -> Windows {
+        let carried = self.here.carried.saturating_add(self.before.carried);
+        let (here, before) = (self.here.half, self.before.half);
+        Windows {
+            end: self.end,
+            current: match (self.is_over, self.is_open) {
+                (true, _) => u32::MAX,
+                (false, true) => here.count.saturating_add(carried),
+                (false, false) => carried,
+            },
+            previous: if before.end == self.end - period { before.count } else { 0 },
+        }
+    }
 }
 
 impl<'m> Table<'m> {
@@ -60,87 +89,102 @@ impl<'m> Table<'m> {
         now: Nanos,
         take: bool,
     ) -> Decision {
-        self.update_windows(key, limit, now, |windows, now| {
-            let (next, decision) = sliding_window::decide(windows, limit, now, cost);
-            (Some(next).filter(|_| take), decision)
-        })
+        let period = limit.period();
+        loop {
+            let open = self.open_windows(key, limit, now);
+            let windows = open.windows(period);
+            let (next, decision) = sliding_window::decide(windows, limit, open.now, cost);
+            // What was carried over is stored even by a denial: it leaves with
+            // the new windows, as the answer says.
+            let is_carried = open.here.carried > 0 || open.before.carried > 0;
+            if !take || open.is_over || (next == windows && !is_carried) {
+                return decision;
+            }
+            let half = Half { end: open.end, count: next.current, sealed: false };
+            if open.before.carried > 0 {
+                // First into the open window, or they could be lost between the two.
+                if open.here.put(half, period, now) {
+                    let _ = open.before.seal(open.end - period, period, now);
+                    return decision;
+                }
+            } else if (open.is_open || open.before.seal(open.end - period, period, now))
+                && open.here.put(half, period, now)
+            {
+                return decision;
+            }
+        }
     }
 
+    /// Gives back units of the open window, then of the one before, sealed or
+    /// not: who has read a larger count there admits less, never more.
     pub(super) fn refund_windows(&self, key: Fingerprint, limit: &Limit, cost: u64, now: Nanos) {
-        // A sealed window keeps its count, so only the open one gives back.
-        self.update_windows(key, limit, now, |windows, _| {
-            let cost = u32::try_from(cost).unwrap_or(u32::MAX).min(windows.current);
-            (Some(Windows { current: windows.current - cost, ..windows }), ())
-        });
+        let period = limit.period();
+        let mut left = u32::try_from(cost).unwrap_or(u32::MAX);
+        while left > 0 {
+            let open = self.open_windows(key, limit, now);
+            let (here, before) = (open.here.half, open.before.half);
+            if open.is_open && !open.is_over && here.count > 0 {
+                let back = left.min(here.count);
+                if open.here.put(Half { count: here.count - back, ..here }, period, now) {
+                    left -= back;
+                }
+            } else if before.end == open.end - period && before.count > 0 {
+                let back = left.min(before.count);
+                if open.before.put(Half { count: before.count - back, ..before }, period, now) {
+                    return;
+                }
+            } else {
+                return;
+            }
+        }
     }
 
-    fn update_windows<R>(
-        &self,
-        key: Fingerprint,
-        limit: &Limit,
-        mut now: Nanos,
-        step: impl Fn(Windows, Nanos) -> (Option<Windows>, R),
-    ) -> R {
+    /// Finds both halves, and the window that is open: a later one than the
+    /// clock says where another thread is ahead.
+    fn open_windows(&self, key: Fingerprint, limit: &Limit, mut now: Nanos) -> Open<'_, 'm> {
         let period = limit.period();
         loop {
             let end = window_end(now, period);
             let here = self.place(key, limit, end, now);
             let before = self.place(key, limit, end - period, now);
-            // Our clock is behind: a later window is open already.
             let latest = here.half.end.max(before.half.end);
             if latest > end && latest - period <= HORIZON {
                 now = latest - period;
                 continue;
             }
             let is_open = here.half.end == end;
-            if is_open && here.half.sealed {
-                now = end.min(HORIZON);
-                if now < end {
-                    return step(Windows { end, current: u32::MAX, previous: 0 }, now).1; // the clock has run out
-                }
+            let is_over = is_open && here.half.sealed && end > HORIZON;
+            if is_open && here.half.sealed && !is_over {
+                now = end;
                 continue;
             }
-            let carried = here.carried.saturating_add(before.carried);
-            let windows = Windows {
-                end,
-                current: if is_open { here.half.count } else { 0 }.saturating_add(carried),
-                previous: if before.half.end == end - period { before.half.count } else { 0 },
-            };
-            let (next, answer) = step(windows, now);
-            let Some(next) = next.filter(|next| *next != windows) else {
-                return answer;
-            };
-            if !is_open && !before.seal(end - period, period, now) {
-                continue;
-            }
-            if here.put(Half { end, count: next.current, sealed: false }, period, now) {
-                return answer;
-            }
+            return Open { now, end, here, before, is_open, is_over };
         }
     }
 
     /// The half of the window that ends at `end`, or of an older one in the
     /// same slot.
     fn place(&self, key: Fingerprint, limit: &Limit, end: Nanos, now: Nanos) -> Place<'_, 'm> {
-        let odd = (end / limit.period()) & 1 == 1;
+        let period = limit.period();
+        let odd = (end / period) & 1 == 1;
         let key = if odd { Fingerprint(key.0 ^ ODD) } else { key };
         let walk = self.walk(key, limit);
         let found = walk.find();
         let mut place = Place { walk, found, half: Half::default(), carried: 0 };
-        match found {
-            Some((_, word)) if walk.owns(word) => {
-                let cell = walk.cell(word);
-                place.half = Half {
-                    end: cell.at.saturating_sub(limit.period()),
-                    count: (cell.payload >> 1) as u32, // 33 bits wide with the seal
-                    sealed: cell.payload & 1 == 1,
-                };
-            }
-            Some((_, word)) if word.lo > now => {
-                let payload = walk::payload(word, self.parts.class_of(word));
-                place.carried = u32::try_from(payload >> 1).unwrap_or(u32::MAX);
-            }
-            _ => {}
+        let Some((_, word)) = found else { return place };
+        let class = self.parts.class_of(word);
+        let payload = walk::payload(word, class);
+        let count = u32::try_from(payload >> 1).unwrap_or(u32::MAX); // 33 bits wide with the seal
+        // A word of an unlisted class may be of any period: its window must
+        // at least be one of this period's.
+        let (is_same, own_end) = match class {
+            Some(Class::Window { period: other, .. }) => (other == period, word.lo.saturating_sub(period)),
+            _ => (word.lo % period == 0, word.lo.saturating_sub(period)),
+        };
+        if is_same {
+            place.half = Half { end: own_end, count, sealed: payload & 1 == 1 };
+        } else if word.lo > now {
+            place.carried = count;
         }
         place
     }
@@ -157,10 +201,15 @@ impl Place<'_, '_> {
     }
 
     fn put(&self, half: Half, period: Nanos, now: Nanos) -> bool {
-        let word = self.walk.word(half.cell(period));
+        // A count that this class cannot hold is kept as the largest: it denies.
+        let count = half.count.min(u32::try_from(self.walk.payload_mask() >> 1).unwrap_or(u32::MAX));
+        let fitting = self.walk.word(Half { count, ..half }.cell(period));
         match self.found {
-            Some((slot, seen)) => slot.swap(seen, word).is_ok(),
-            None => self.walk.claim(now, |_| word).is_some(),
+            Some((slot, seen)) if count == half.count || self.walk.owns(seen) => {
+                slot.swap(seen, fitting).is_ok()
+            }
+            Some((slot, seen)) => slot.swap(seen, self.walk.word_over(half.cell(period), seen)).is_ok(),
+            None => self.walk.claim(now, |_| fitting).is_some(),
         }
     }
 }
