@@ -76,6 +76,8 @@ typedef struct {
 
 typedef struct {
     ngx_int_t                       index;       /* one variable, or -1 */
+    ngx_str_t                       header;      /* and that is this header */
+    ngx_uint_t                      header_hash;
     ngx_http_complex_value_t        complex;
 } ngx_http_tollgate_value_t;
 
@@ -116,6 +118,8 @@ typedef struct {
 
 typedef struct {
     ngx_array_t                     zones;       /* zone pointers */
+    ngx_int_t                       index;       /* the variable whose place
+                                                    holds the context */
 } ngx_http_tollgate_main_conf_t;
 
 
@@ -137,7 +141,7 @@ typedef struct {
 } ngx_http_tollgate_hold_t;
 
 
-/* of the main request; found again after an internal redirect */
+/* of the main request */
 
 typedef struct {
     tollgate_decision               decision;    /* the tightest one */
@@ -150,14 +154,28 @@ typedef struct {
 } ngx_http_tollgate_ctx_t;
 
 
+/* the files' own business: the shared object shows none of these names */
+
+#pragma GCC visibility push(hidden)
+
+
+#define ngx_http_tollgate_ctx_place(r)                                        \
+    (&(r)->main->variables[((ngx_http_tollgate_main_conf_t *)                 \
+        ngx_http_get_module_main_conf(r, ngx_http_tollgate_module))->index])
+
+#define ngx_http_tollgate_get_ctx(r)                                          \
+    ((ngx_http_tollgate_ctx_t *) ngx_http_tollgate_ctx_place(r)->data)
+
+
 ngx_int_t ngx_http_tollgate_check(ngx_http_request_t *r,
     ngx_http_tollgate_conf_t *tlcf, ngx_http_tollgate_ctx_t **ctxp);
-ngx_http_tollgate_ctx_t *ngx_http_tollgate_get_ctx(ngx_http_request_t *r);
 
 char *ngx_http_tollgate_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_tollgate(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-ngx_int_t ngx_http_tollgate_value(ngx_http_request_t *r,
-    ngx_http_tollgate_value_t *value, ngx_str_t *s);
+
+char *ngx_http_tollgate_name_limit(ngx_conf_t *cf,
+    ngx_http_tollgate_limit_t *limit);
+ngx_int_t ngx_http_tollgate_check_name(ngx_str_t *name);
 
 ngx_http_tollgate_zone_t *ngx_http_tollgate_add_zone(ngx_conf_t *cf,
     ngx_str_t *name, size_t size);
@@ -176,12 +194,17 @@ ngx_int_t ngx_http_tollgate_deny(ngx_http_request_t *r,
 ngx_int_t ngx_http_tollgate_filter_init(ngx_conf_t *cf);
 
 ngx_int_t ngx_http_tollgate_add_variables(ngx_conf_t *cf);
+ngx_int_t ngx_http_tollgate_find_header(ngx_cycle_t *cycle,
+    ngx_http_tollgate_value_t *value);
 
 char *ngx_http_tollgate_metrics(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 
 
 extern ngx_module_t  ngx_http_tollgate_module;
+
+
+#pragma GCC visibility pop
 
 
 #endif /* _NGX_HTTP_TOLLGATE_H_INCLUDED_ */

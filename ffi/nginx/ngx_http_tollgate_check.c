@@ -3,9 +3,9 @@
  * A request asks the table: keys and costs are evaluated, the limits that
  * apply are checked, all or none, and counted.
  *
- * The answer is kept in a pool cleanup, which outlives internal redirects
- * (they clear the modules' contexts) and gives concurrency holds back when
- * the request ends, however it ends.
+ * The answer is kept in the place of a variable that has no other use: what
+ * the modules' contexts hold is cleared by internal redirects, variables stay,
+ * and subrequests share them.
  */
 
 
@@ -16,18 +16,11 @@
 #define NGX_HTTP_TOLLGATE_KEYS_SIZE  1024
 
 
-static ngx_int_t ngx_http_tollgate_check_one(ngx_http_request_t *r,
-    ngx_http_tollgate_conf_t *tlcf, ngx_http_tollgate_ctx_t **ctxp);
 static ngx_int_t ngx_http_tollgate_check_layers(ngx_http_request_t *r,
     ngx_http_tollgate_conf_t *tlcf, ngx_http_tollgate_ctx_t **ctxp);
 static void ngx_http_tollgate_give_back(tollgate_request *requests,
     ngx_http_tollgate_limit_t **limits, tollgate_hold *holds, ngx_uint_t n,
     uint64_t now);
-static ngx_http_tollgate_ctx_t *ngx_http_tollgate_create_ctx(
-    ngx_http_request_t *r, ngx_http_tollgate_conf_t *tlcf);
-static ngx_int_t ngx_http_tollgate_request(ngx_http_request_t *r,
-    ngx_http_tollgate_limit_t *limit, u_char **buf, u_char *end,
-    tollgate_request *request);
 static uint64_t ngx_http_tollgate_cost(ngx_http_request_t *r,
     ngx_http_tollgate_limit_t *limit);
 static ngx_int_t ngx_http_tollgate_failed(ngx_http_request_t *r,
@@ -75,25 +68,187 @@ ngx_http_tollgate_count(ngx_http_tollgate_limit_t *limit,
 }
 
 
-/* NGX_OK: *ctxp holds the decision; NGX_DECLINED: nothing to decide */
+static ngx_inline ngx_http_tollgate_ctx_t *
+ngx_http_tollgate_create_ctx(ngx_http_request_t *r,
+    ngx_http_tollgate_conf_t *tlcf)
+{
+    size_t                    size;
+    ngx_pool_cleanup_t       *cln;
+    ngx_http_tollgate_ctx_t  *ctx;
+
+    if (tlcf->nholds == 0) {
+        ctx = ngx_palloc(r->pool, offsetof(ngx_http_tollgate_ctx_t, holds));
+        if (ctx == NULL) {
+            return NULL;
+        }
+
+    } else {
+        size = offsetof(ngx_http_tollgate_ctx_t, holds)
+               + tlcf->nholds * sizeof(ngx_http_tollgate_hold_t);
+
+        cln = ngx_pool_cleanup_add(r->pool, size);
+        if (cln == NULL) {
+            return NULL;
+        }
+
+        ctx = cln->data;
+
+        /* holds are given back when the request ends, however it ends */
+
+        cln->handler = ngx_http_tollgate_cleanup;
+    }
+
+    ctx->fields = tlcf->dry_run ? TOLLGATE_FIELDS_OFF : tlcf->fields;
+    ctx->delay = 0;
+    ctx->nholds = 0;
+
+    return ctx;
+}
+
+
+/*
+ * The header of this name when there is just one; the variable knows what is
+ * to be done with none, with several, and with names that have "_" for "-".
+ */
+
+static ngx_inline ngx_table_elt_t *
+ngx_http_tollgate_header(ngx_http_request_t *r,
+    ngx_http_tollgate_value_t *value)
+{
+    ngx_uint_t        i;
+    ngx_table_elt_t  *h, *found;
+    ngx_list_part_t  *part;
+
+    found = NULL;
+
+    part = &r->headers_in.headers.part;
+    h = part->elts;
+
+    for (i = 0; /* void */ ; i++) {
+
+        if (i >= part->nelts) {
+            if (part->next == NULL) {
+                break;
+            }
+
+            part = part->next;
+            h = part->elts;
+            i = 0;
+        }
+
+        if (h[i].key.len != value->header.len) {
+            continue;
+        }
+
+        if (h[i].hash == value->header_hash
+            && h[i].lowcase_key
+            && found == NULL
+            && ngx_memcmp(h[i].lowcase_key, value->header.data,
+                          value->header.len)
+               == 0)
+        {
+            found = &h[i];
+            continue;
+        }
+
+        /* another of that length: rare, and not worth the difference */
+
+        return NULL;
+    }
+
+    return found;
+}
+
+
+static ngx_inline ngx_int_t
+ngx_http_tollgate_value(ngx_http_request_t *r,
+    ngx_http_tollgate_value_t *value, ngx_str_t *s)
+{
+    ngx_table_elt_t            *h;
+    ngx_http_variable_value_t  *vv;
+
+    if (value->header.len) {
+
+        h = ngx_http_tollgate_header(r, value);
+
+        if (h) {
+            *s = h->value;
+            return NGX_OK;
+        }
+    }
+
+    if (value->index == NGX_ERROR) {
+        return ngx_http_complex_value(r, &value->complex, s);
+    }
+
+    vv = ngx_http_get_flushed_variable(r, value->index);
+
+    if (vv == NULL || vv->not_found) {
+        s->len = 0;
+        return NGX_OK;
+    }
+
+    s->len = vv->len;
+    s->data = vv->data;
+
+    return NGX_OK;
+}
+
+
+/* NGX_DECLINED: an empty key is not limited */
+
+static ngx_inline ngx_int_t
+ngx_http_tollgate_request(ngx_http_request_t *r,
+    ngx_http_tollgate_limit_t *limit, u_char **buf, u_char *end,
+    tollgate_request *request)
+{
+    size_t      len;
+    u_char     *p;
+    ngx_str_t   key;
+
+    if (ngx_http_tollgate_value(r, &limit->key, &key) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    if (key.len == 0) {
+        return NGX_DECLINED;
+    }
+
+    len = sizeof(uint64_t) + key.len;
+
+    if (len <= (size_t) (end - *buf)) {
+        p = *buf;
+        *buf += len;
+
+    } else {
+        p = ngx_pnalloc(r->pool, len);
+        if (p == NULL) {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
+    }
+
+    ngx_memcpy(p, &limit->scope, sizeof(uint64_t));
+    ngx_memcpy(p + sizeof(uint64_t), key.data, key.len);
+
+    request->key = p;
+    request->key_len = len;
+    request->limit = &limit->limit;
+    request->cost = limit->variable_cost ? ngx_http_tollgate_cost(r, limit)
+                                         : limit->cost;
+
+    return NGX_OK;
+}
+
+
+/*
+ * NGX_OK: *ctxp holds the decision; NGX_DECLINED: there is none to make.
+ *
+ * In the usual case, one limit, it is written where it will be read.
+ */
 
 ngx_int_t
 ngx_http_tollgate_check(ngx_http_request_t *r, ngx_http_tollgate_conf_t *tlcf,
     ngx_http_tollgate_ctx_t **ctxp)
-{
-    if (tlcf->nlimits == 1) {
-        return ngx_http_tollgate_check_one(r, tlcf, ctxp);
-    }
-
-    return ngx_http_tollgate_check_layers(r, tlcf, ctxp);
-}
-
-
-/* the usual case: one limit, its decision written where it will be read */
-
-static ngx_int_t
-ngx_http_tollgate_check_one(ngx_http_request_t *r,
-    ngx_http_tollgate_conf_t *tlcf, ngx_http_tollgate_ctx_t **ctxp)
 {
     u_char                     *p, buf[NGX_HTTP_TOLLGATE_KEYS_SIZE];
     ngx_int_t                   rc;
@@ -101,6 +256,10 @@ ngx_http_tollgate_check_one(ngx_http_request_t *r,
     tollgate_request            request;
     ngx_http_tollgate_ctx_t    *ctx;
     ngx_http_tollgate_limit_t  *limit;
+
+    if (tlcf->nlimits != 1) {
+        return ngx_http_tollgate_check_layers(r, tlcf, ctxp);
+    }
 
     limit = tlcf->limits[0];
     p = buf;
@@ -145,8 +304,6 @@ ngx_http_tollgate_check_one(ngx_http_request_t *r,
     }
 
     ngx_http_tollgate_count(limit, &ctx->decision, tlcf->dry_run);
-
-    ngx_http_set_ctx(r->main, ctx, ngx_http_tollgate_module);
 
     *ctxp = ctx;
 
@@ -278,8 +435,6 @@ ngx_http_tollgate_check_layers(ngx_http_request_t *r,
     ctx->decision = decisions[best];
     ctx->limit = limits[best];
 
-    ngx_http_set_ctx(r->main, ctx, ngx_http_tollgate_module);
-
     *ctxp = ctx;
 
     return NGX_OK;
@@ -314,79 +469,6 @@ ngx_http_tollgate_give_back(tollgate_request *requests,
             }
         }
     }
-}
-
-
-static ngx_http_tollgate_ctx_t *
-ngx_http_tollgate_create_ctx(ngx_http_request_t *r,
-    ngx_http_tollgate_conf_t *tlcf)
-{
-    ngx_pool_cleanup_t       *cln;
-    ngx_http_tollgate_ctx_t  *ctx;
-
-    cln = ngx_pool_cleanup_add(r->pool,
-                               offsetof(ngx_http_tollgate_ctx_t, holds)
-                               + tlcf->nholds
-                                 * sizeof(ngx_http_tollgate_hold_t));
-    if (cln == NULL) {
-        return NULL;
-    }
-
-    ctx = cln->data;
-
-    ctx->fields = tlcf->dry_run ? TOLLGATE_FIELDS_OFF : tlcf->fields;
-    ctx->status = 0;
-    ctx->delay = 0;
-    ctx->nholds = 0;
-
-    cln->handler = ngx_http_tollgate_cleanup;
-
-    return ctx;
-}
-
-
-/* NGX_DECLINED: an empty key is not limited */
-
-static ngx_int_t
-ngx_http_tollgate_request(ngx_http_request_t *r,
-    ngx_http_tollgate_limit_t *limit, u_char **buf, u_char *end,
-    tollgate_request *request)
-{
-    size_t      len;
-    u_char     *p;
-    ngx_str_t   key;
-
-    if (ngx_http_tollgate_value(r, &limit->key, &key) != NGX_OK) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    if (key.len == 0) {
-        return NGX_DECLINED;
-    }
-
-    len = sizeof(uint64_t) + key.len;
-
-    if (len <= (size_t) (end - *buf)) {
-        p = *buf;
-        *buf += len;
-
-    } else {
-        p = ngx_pnalloc(r->pool, len);
-        if (p == NULL) {
-            return NGX_HTTP_INTERNAL_SERVER_ERROR;
-        }
-    }
-
-    ngx_memcpy(p, &limit->scope, sizeof(uint64_t));
-    ngx_memcpy(p + sizeof(uint64_t), key.data, key.len);
-
-    request->key = p;
-    request->key_len = len;
-    request->limit = &limit->limit;
-    request->cost = limit->variable_cost ? ngx_http_tollgate_cost(r, limit)
-                                         : limit->cost;
-
-    return NGX_OK;
 }
 
 
@@ -446,36 +528,6 @@ ngx_http_tollgate_failed(ngx_http_request_t *r,
                   tollgate_status_str(status));
 
     return NGX_DECLINED;
-}
-
-
-ngx_http_tollgate_ctx_t *
-ngx_http_tollgate_get_ctx(ngx_http_request_t *r)
-{
-    ngx_pool_cleanup_t       *cln;
-    ngx_http_tollgate_ctx_t  *ctx;
-
-    ctx = ngx_http_get_module_ctx(r, ngx_http_tollgate_module);
-
-    if (ctx == NULL && (r->internal || r->filter_finalize)) {
-
-        for (cln = r->pool->cleanup; cln; cln = cln->next) {
-
-            if (cln->handler != ngx_http_tollgate_cleanup) {
-                continue;
-            }
-
-            ctx = cln->data;
-
-            if (ctx->status) {
-                return ctx;
-            }
-        }
-
-        return NULL;
-    }
-
-    return ctx;
 }
 
 

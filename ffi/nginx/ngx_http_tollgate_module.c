@@ -13,6 +13,8 @@
 
 
 static ngx_int_t ngx_http_tollgate_handler(ngx_http_request_t *r);
+static ngx_int_t ngx_http_tollgate_enforce(ngx_http_request_t *r,
+    ngx_http_tollgate_conf_t *tlcf, ngx_http_tollgate_ctx_t *ctx);
 static ngx_int_t ngx_http_tollgate_wait(ngx_http_request_t *r,
     ngx_msec_t delay);
 static void ngx_http_tollgate_delay(ngx_http_request_t *r);
@@ -124,14 +126,19 @@ static ngx_int_t
 ngx_http_tollgate_handler(ngx_http_request_t *r)
 {
     ngx_int_t                   rc;
-    tollgate_decision          *d;
     ngx_http_tollgate_ctx_t    *ctx;
     ngx_http_tollgate_conf_t   *tlcf;
-    ngx_http_tollgate_limit_t  *limit;
+    ngx_http_variable_value_t  *place;
 
     tlcf = ngx_http_get_module_loc_conf(r, ngx_http_tollgate_module);
 
-    if (tlcf->nlimits == 0 || ngx_http_tollgate_get_ctx(r->main) != NULL) {
+    if (tlcf->nlimits == 0) {
+        return NGX_DECLINED;
+    }
+
+    place = ngx_http_tollgate_ctx_place(r);
+
+    if (place->data) {
         return NGX_DECLINED;
     }
 
@@ -141,14 +148,26 @@ ngx_http_tollgate_handler(ngx_http_request_t *r)
         return rc;
     }
 
-    d = &ctx->decision;
+    place->data = (u_char *) ctx;
+
+    if (ctx->decision.allowed && ctx->delay == 0) {
+        ctx->status = NGX_HTTP_TOLLGATE_PASSED;
+        return NGX_DECLINED;
+    }
+
+    return ngx_http_tollgate_enforce(r, tlcf, ctx);
+}
+
+
+static ngx_int_t
+ngx_http_tollgate_enforce(ngx_http_request_t *r,
+    ngx_http_tollgate_conf_t *tlcf, ngx_http_tollgate_ctx_t *ctx)
+{
+    ngx_http_tollgate_limit_t  *limit;
+
     limit = ctx->limit;
 
-    ngx_log_debug4(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
-                   "tollgate \"%V\": allowed:%uD remaining:%uL delay:%uL",
-                   &limit->name, d->allowed, d->remaining, d->delay_ns);
-
-    if (!d->allowed) {
+    if (!ctx->decision.allowed) {
         ngx_log_error(tlcf->log_level, r->connection->log, 0,
                       "limiting requests%s by limit \"%V\" of zone \"%V\"",
                       tlcf->dry_run ? ", dry run," : "",
@@ -162,13 +181,8 @@ ngx_http_tollgate_handler(ngx_http_request_t *r)
         ctx->status = NGX_HTTP_TOLLGATE_REJECTED;
 
         return ngx_http_tollgate_deny(r, ctx,
-                                      d->retry_after_ns == TOLLGATE_NEVER
-                                      ? limit->status_over : limit->status);
-    }
-
-    if (ctx->delay == 0) {
-        ctx->status = NGX_HTTP_TOLLGATE_PASSED;
-        return NGX_DECLINED;
+                                  ctx->decision.retry_after_ns == TOLLGATE_NEVER
+                                  ? limit->status_over : limit->status);
     }
 
     ngx_log_error(tlcf->delay_log_level, r->connection->log, 0,

@@ -28,13 +28,31 @@ static ssize_t ngx_http_tollgate_read_file(u_char *name, u_char *buf,
 ngx_int_t
 ngx_http_tollgate_init_module(ngx_cycle_t *cycle)
 {
-    ngx_http_tollgate_main_conf_t  *tmcf;
+    ngx_uint_t                       i, k;
+    ngx_http_tollgate_zone_t       **zones;
+    ngx_http_tollgate_limit_t      **limits;
+    ngx_http_tollgate_main_conf_t   *tmcf;
 
     tmcf = ngx_http_cycle_get_module_main_conf(cycle,
                                                ngx_http_tollgate_module);
 
     if (tmcf == NULL) {
         return NGX_OK;
+    }
+
+    zones = tmcf->zones.elts;
+
+    for (i = 0; i < tmcf->zones.nelts; i++) {
+
+        limits = zones[i]->limits.elts;
+
+        for (k = 0; k < zones[i]->limits.nelts; k++) {
+            if (ngx_http_tollgate_find_header(cycle, &limits[k]->key)
+                != NGX_OK)
+            {
+                return NGX_ERROR;
+            }
+        }
     }
 
     if (ngx_test_config) {

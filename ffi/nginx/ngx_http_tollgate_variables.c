@@ -1,13 +1,14 @@
 
 /*
- * Variables for logs, maps and headers, and the evaluation of parameters
- * that are variables themselves.
+ * Variables for logs, maps and headers.
  */
 
 
 #include "ngx_http_tollgate.h"
 
 
+static ngx_int_t ngx_http_tollgate_ctx_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data);
 static ngx_int_t ngx_http_tollgate_status_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data);
 static ngx_int_t ngx_http_tollgate_name_variable(ngx_http_request_t *r,
@@ -41,6 +42,14 @@ static ngx_http_variable_t  ngx_http_tollgate_vars[] = {
 };
 
 
+/* its place holds the context; it has no value and leaves "data" alone */
+
+static ngx_http_variable_t  ngx_http_tollgate_ctx_var =
+
+    { ngx_string("tollgate_ctx"), NULL,
+      ngx_http_tollgate_ctx_variable, 0, NGX_HTTP_VAR_NOCACHEABLE, 0 };
+
+
 static ngx_str_t  ngx_http_tollgate_statuses[] = {
     ngx_string("PASSED"),
     ngx_string("DELAYED"),
@@ -50,25 +59,57 @@ static ngx_str_t  ngx_http_tollgate_statuses[] = {
 };
 
 
+/* is this variable nginx's own $http_..., and no other's of that name? */
+
 ngx_int_t
-ngx_http_tollgate_value(ngx_http_request_t *r,
-    ngx_http_tollgate_value_t *value, ngx_str_t *s)
+ngx_http_tollgate_find_header(ngx_cycle_t *cycle,
+    ngx_http_tollgate_value_t *value)
 {
-    ngx_http_variable_value_t  *vv;
+    u_char                     *p;
+    size_t                      i;
+    ngx_http_variable_t        *v;
+    ngx_http_core_main_conf_t  *cmcf;
 
     if (value->index == NGX_ERROR) {
-        return ngx_http_complex_value(r, &value->complex, s);
-    }
-
-    vv = ngx_http_get_flushed_variable(r, value->index);
-
-    if (vv == NULL || vv->not_found) {
-        s->len = 0;
         return NGX_OK;
     }
 
-    s->len = vv->len;
-    s->data = vv->data;
+    cmcf = ngx_http_cycle_get_module_main_conf(cycle, ngx_http_core_module);
+
+    v = cmcf->variables.elts;
+    v += value->index;
+
+    /* those found by their prefix have their own name for data */
+
+    if (v->data != (uintptr_t) &v->name
+        || v->name.len <= 5
+        || ngx_strncmp(v->name.data, "http_", 5) != 0)
+    {
+        return NGX_OK;
+    }
+
+    p = ngx_pnalloc(cycle->pool, v->name.len - 5);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    for (i = 5; i < v->name.len; i++) {
+        p[i - 5] = (v->name.data[i] == '_') ? '-' : v->name.data[i];
+    }
+
+    value->header.data = p;
+    value->header.len = v->name.len - 5;
+    value->header_hash = ngx_hash_key(p, value->header.len);
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_tollgate_ctx_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data)
+{
+    v->not_found = 1;
 
     return NGX_OK;
 }
@@ -79,7 +120,7 @@ ngx_http_tollgate_decided(ngx_http_request_t *r, ngx_http_variable_value_t *v)
 {
     ngx_http_tollgate_ctx_t  *ctx;
 
-    ctx = ngx_http_tollgate_get_ctx(r->main);
+    ctx = ngx_http_tollgate_get_ctx(r);
 
     if (ctx == NULL) {
         v->not_found = 1;
@@ -229,7 +270,8 @@ ngx_http_tollgate_delay_variable(ngx_http_request_t *r,
 ngx_int_t
 ngx_http_tollgate_add_variables(ngx_conf_t *cf)
 {
-    ngx_http_variable_t  *var, *v;
+    ngx_http_variable_t            *var, *v;
+    ngx_http_tollgate_main_conf_t  *tmcf;
 
     for (v = ngx_http_tollgate_vars; v->name.len; v++) {
         var = ngx_http_add_variable(cf, &v->name, v->flags);
@@ -241,5 +283,18 @@ ngx_http_tollgate_add_variables(ngx_conf_t *cf)
         var->data = v->data;
     }
 
-    return NGX_OK;
+    v = &ngx_http_tollgate_ctx_var;
+
+    var = ngx_http_add_variable(cf, &v->name, v->flags);
+    if (var == NULL) {
+        return NGX_ERROR;
+    }
+
+    var->get_handler = v->get_handler;
+
+    tmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_tollgate_module);
+
+    tmcf->index = ngx_http_get_variable_index(cf, &v->name);
+
+    return (tmcf->index == NGX_ERROR) ? NGX_ERROR : NGX_OK;
 }

@@ -12,8 +12,7 @@
 #include "ngx_http_tollgate.h"
 
 
-/* counters kept: one limit for each KiB of the zone, within these bounds */
-#define NGX_HTTP_TOLLGATE_MIN_ENTRIES  24
+/* counters are kept for one limit a KiB of the zone, and at most */
 #define NGX_HTTP_TOLLGATE_MAX_ENTRIES  1024
 
 
@@ -237,7 +236,6 @@ ngx_http_tollgate_create_table(ngx_http_tollgate_zone_t *zone, ngx_log_t *log)
     ngx_http_tollgate_shctx_t  *sh;
 
     n = zone->size / 1024;
-    n = ngx_max(n, NGX_HTTP_TOLLGATE_MIN_ENTRIES);
     n = ngx_min(n, NGX_HTTP_TOLLGATE_MAX_ENTRIES);
 
     size = offsetof(ngx_http_tollgate_shctx_t, entries)

@@ -83,13 +83,13 @@ fn zones_are_defined_once_and_before_use_or_after() {
 fn zone_sizes_have_a_range() {
     refused("tollgate_zone main size=0;", &["invalid zone size"]);
     refused("tollgate_zone main size=lots;", &["invalid zone size \"size=lots\""]);
-    refused("tollgate_zone main size=4k;", &["zone \"main\" is too small"]);
+    refused("tollgate_zone main size=63k;", &["zone \"main\" is too small"]);
     refused("tollgate_zone main size=1m row_entries=5;", &["needs \"rows\""]);
     refused("tollgate_zone main size=1m rows=0;", &["invalid parameter \"rows=0\""]);
     refused("tollgate_zone main size=1m rows=-4;", &["invalid parameter \"rows=-4\""]);
     let (ok, said) = Nginx::test("tollgate_zone main size=1m rows=1000000 row_entries=1000;");
     assert!(!ok && said.contains("zone \"main\" is too small"), "{said}");
-    let (ok, said) = Nginx::test("tollgate_zone main size=32k;");
+    let (ok, said) = Nginx::test("tollgate_zone main size=64k;");
     assert!(ok, "{said}");
     refused("tollgate_zone 'ma in' size=1m;", &["invalid zone name"]);
 }

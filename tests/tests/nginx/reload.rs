@@ -140,7 +140,7 @@ fn zones_and_limits_come_and_go() {
 
 #[test]
 fn counters_of_limits_long_gone_are_used_again_and_never_run_out() {
-    // 32 KiB keep counters for 32 limits.
+    // 64 KiB keep counters for 64 limits.
     let with = |from: usize, n: usize| {
         let limits: String = (from..from + n)
             .map(|i| {
@@ -150,19 +150,19 @@ fn counters_of_limits_long_gone_are_used_again_and_never_run_out() {
             })
             .collect();
         format!(
-            "tollgate_zone main size=32k;
+            "tollgate_zone main size=64k;
              server {{ listen 127.0.0.1:@port@; {limits} location = /metrics {{ tollgate_metrics; }} }}"
         )
     };
-    let mut nginx = Nginx::start(&with(0, 10));
-    for from in [10, 20, 30, 40, 50, 60] {
+    let mut nginx = Nginx::start(&with(0, 20));
+    for from in [20, 40, 60, 80, 100] {
         let path = format!("/l{from}");
-        nginx.reload(&with(from, 10));
+        nginx.reload(&with(from, 20));
         assert_eq!(nginx.statuses("a", &path, 3), [200; 3]);
         assert_eq!(nginx.counter(&path[1..], "allowed"), 3);
     }
-    let (ok, said) = Nginx::test(&with(0, 33));
-    assert!(!ok && said.contains("counters for 32 limits"), "{said}");
+    let (ok, said) = Nginx::test(&with(0, 65));
+    assert!(!ok && said.contains("counters for 64 limits"), "{said}");
 }
 
 #[test]

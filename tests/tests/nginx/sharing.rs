@@ -152,7 +152,7 @@ fn a_full_zone_denies_no_newcomer_whatever_the_length_of_its_key() {
     let page = nginx.metrics();
     let keys = &page["zones"][0]["keys"];
     let (capacity, used) = (keys["capacity"].as_u64().unwrap(), keys["used"].as_u64().unwrap());
-    assert!(capacity >= 2000, "64 KiB hold {capacity} keys");
+    assert!(capacity >= 1000, "64 KiB hold {capacity} keys");
     assert!(used <= capacity && used * 10 >= capacity * 9, "{used} of {capacity} used");
     assert!(keys["evictions"].as_u64().unwrap() > 10_000, "{keys}");
 }
