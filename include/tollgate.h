@@ -336,7 +336,7 @@ typedef struct tollgate_table_config {
  */
 typedef struct tollgate_table {
     /** The library's. */
-    uint64_t opaque[16];
+    uint64_t opaque[32];
 } tollgate_table;
 
 /** What one request asks of one limit. Plain data. */
