@@ -124,29 +124,25 @@ impl Bucket {
 
     #[inline(always)]
     fn decide<const TAKE: bool>(&self, cost: u64, now: Nanos) -> Decision {
-        let now = self.state.latest.hold(now);
-        let decision = if self.limit.is_whole {
-            self.update_whole::<TAKE>(cost, now)
-        } else {
-            self.answer::<TAKE>(cost, now)
-        };
-        if TAKE && decision.allowed && cost > 0 {
-            self.state.latest.note(now);
+        if !self.limit.is_whole {
+            return self.answer::<TAKE>(cost, now);
         }
-        decision
-    }
-
-    /// The most frequent bucket, without a detour.
-    #[inline(always)]
-    fn update_whole<const TAKE: bool>(&self, cost: u64, now: Nanos) -> Decision {
+        // The most frequent bucket, without a detour.
+        let now = self.state.latest.hold(now);
         let mut seen = self.state.tat.load(Ordering::Relaxed);
         loop {
-            let (next, decision) = token_bucket::whole(seen, &self.limit, now, cost);
-            if !TAKE || next == seen {
-                return decision;
+            let Some(admission) = token_bucket::admit(seen, &self.limit, now, cost) else {
+                return token_bucket::deny(seen, &self.limit, now, cost);
+            };
+            if !TAKE || cost == 0 {
+                return admission.decision(&self.limit);
             }
+            let next = admission.tat(now);
             match self.state.tat.compare_exchange(seen, next, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => return decision,
+                Ok(_) => {
+                    self.state.latest.note(now);
+                    return admission.decision(&self.limit);
+                }
                 Err(other) => seen = other,
             }
         }
@@ -154,6 +150,15 @@ impl Bucket {
 
     #[inline(never)]
     fn answer<const TAKE: bool>(&self, cost: u64, now: Nanos) -> Decision {
+        let now = self.state.latest.hold(now);
+        let decision = self.decide_any::<TAKE>(cost, now);
+        if TAKE && decision.allowed && cost > 0 {
+            self.state.latest.note(now);
+        }
+        decision
+    }
+
+    fn decide_any<const TAKE: bool>(&self, cost: u64, now: Nanos) -> Decision {
         let limit = &self.limit;
         match limit.algorithm() {
             Algorithm::TokenBucket => self.update_tat(|tat| {

@@ -224,48 +224,47 @@ impl<'m> Table<'m> {
 
     #[inline(always)]
     fn decide<const TAKE: bool>(&self, key: Fingerprint, limit: &Limit, cost: u64, now: Nanos) -> Decision {
+        if !limit.is_whole {
+            return self.answer::<TAKE>(key, limit, cost, now);
+        }
+        // The most frequent limit, without a detour: a slot of this very
+        // class, in the first line, whose payload is empty.
+        let clock = self.parts.header.clock(key);
+        let at = clock.hold(now);
+        let Some((slot, word)) = self.walk(key, limit).find_plain() else {
+            return self.answer::<TAKE>(key, limit, cost, now);
+        };
+        let Some(admission) = token_bucket::admit(word.lo, limit, at, cost) else {
+            return token_bucket::deny(word.lo, limit, at, cost);
+        };
+        if TAKE && cost > 0 {
+            if slot.swap(word, Word { lo: admission.tat(at), ..word }).is_err() {
+                return self.answer::<TAKE>(key, limit, cost, now); // others came first
+            }
+            clock.note(at);
+        }
+        admission.decision(limit)
+    }
+
+    #[inline(never)]
+    fn answer<const TAKE: bool>(&self, key: Fingerprint, limit: &Limit, cost: u64, now: Nanos) -> Decision {
         let clock = self.parts.header.clock(key);
         let now = clock.hold(now);
-        let decision = if limit.is_whole {
-            self.update_whole::<TAKE>(key, limit, cost, now)
-        } else {
-            self.answer::<TAKE>(key, limit, cost, now)
-        };
+        let decision = self.decide_any::<TAKE>(key, limit, cost, now);
         if TAKE && decision.allowed && cost > 0 {
             clock.note(now);
         }
         decision
     }
 
-    /// The most frequent limit, without a detour: a slot of this very class
-    /// whose payload is empty.
     #[inline(always)]
-    fn update_whole<const TAKE: bool>(
+    fn decide_any<const TAKE: bool>(
         &self,
         key: Fingerprint,
         limit: &Limit,
         cost: u64,
         now: Nanos,
     ) -> Decision {
-        let walk = self.walk(key, limit);
-        if let Some((slot, mut word)) = walk.find_plain() {
-            loop {
-                let (at, decision) = token_bucket::whole(word.lo, limit, now, cost);
-                if !TAKE || at == word.lo {
-                    return decision;
-                }
-                match slot.swap(word, Word { lo: at, ..word }) {
-                    Ok(()) => return decision,
-                    Err(other) if other.hi == word.hi => word = other,
-                    Err(_) => break, // another key's by now
-                }
-            }
-        }
-        self.answer::<TAKE>(key, limit, cost, now)
-    }
-
-    #[inline(never)]
-    fn answer<const TAKE: bool>(&self, key: Fingerprint, limit: &Limit, cost: u64, now: Nanos) -> Decision {
         match limit.algorithm() {
             Algorithm::TokenBucket => self.update(key, limit, now, |cell| {
                 let (tat, decision) = token_bucket::decide(cell.tat(), limit, now, cost);

@@ -101,13 +101,19 @@ fn cover(room: u64, count: u64, period: Nanos) -> Nanos {
     (share.div_ceil(u128::from(count)) - 1) as u64 // room <= count: at most period
 }
 
-/// Gives back `cost` units, from the current window first.
+/// Gives back `cost` units, from the current window first. A window that was
+/// not charged yet does not begin with it.
 #[must_use]
 pub fn refund(windows: Windows, limit: &Limit, now: Nanos, cost: u64) -> Windows {
-    let mut open = windows.at(limit, held(now));
+    let open = windows.at(limit, held(now));
     let cost = u32::try_from(cost).unwrap_or(u32::MAX);
-    let here = cost.min(open.current);
-    open.current -= here;
-    open.previous = open.previous.saturating_sub(cost - here);
-    if (open.current, open.previous) == (windows.current, windows.previous) { windows } else { open }
+    if open.end == windows.end {
+        let here = cost.min(windows.current);
+        let previous = windows.previous.saturating_sub(cost - here);
+        Windows { current: windows.current - here, previous, ..windows }
+    } else {
+        // Now the previous one, if it counts at all.
+        let back = cost.min(open.previous);
+        Windows { current: windows.current - back, ..windows }
+    }
 }

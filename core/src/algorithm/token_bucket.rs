@@ -58,32 +58,62 @@ pub fn decide(tat: Tat, limit: &Limit, now: Nanos, cost: u64) -> (Tat, Decision)
 
 /// A token that is a whole number of nanoseconds: one unit is one nanosecond,
 /// and `tat` has no part. The most frequent case by far, so it is spelt out.
-#[inline(always)]
-pub(crate) fn whole(tat: Nanos, limit: &Limit, now: Nanos, cost: u64) -> (Nanos, Decision) {
-    let debt = tat.saturating_sub(now);
-    if cost <= limit.burst() {
-        let take = limit.token * cost; // at most capacity, as cost is at most burst
-        let room = limit.capacity - take;
-        if let Some(left) = room.checked_sub(debt) {
-            let charged = debt + take; // at most capacity
-            let decision = Decision {
-                allowed: true,
-                limit: limit.limit(),
-                remaining: limit.by_token.divide(left),
-                retry_after: 0,
-                reset_after: charged,
-                delay: 0,
-            };
-            let next = if cost == 0 { tat } else { now + charged }; // within the horizon's span
-            return (next, decision);
-        }
+#[inline]
+fn whole(tat: Nanos, limit: &Limit, now: Nanos, cost: u64) -> (Nanos, Decision) {
+    match admit(tat, limit, now, cost) {
+        Some(admission) if cost > 0 => (admission.tat(now), admission.decision(limit)),
+        Some(admission) => (tat, admission.decision(limit)),
+        None => (tat, deny(tat, limit, now, cost)),
     }
-    (tat, whole_denied(debt, limit, cost))
 }
 
+/// A request that fits, under a limit whose token is a whole number of
+/// nanoseconds.
+#[derive(Clone, Copy)]
+pub(crate) struct Admission {
+    /// Nanoseconds' worth of tokens that are left.
+    left: Nanos,
+    /// Nanoseconds until the bucket is full.
+    charged: Nanos,
+}
+
+impl Admission {
+    /// The `tat` that charges it.
+    #[inline(always)]
+    pub(crate) fn tat(self, now: Nanos) -> Nanos {
+        now + self.charged // within the horizon's span
+    }
+
+    #[inline(always)]
+    pub(crate) fn decision(self, limit: &Limit) -> Decision {
+        Decision {
+            allowed: true,
+            limit: limit.limit(),
+            remaining: limit.by_token.divide(self.left),
+            retry_after: 0,
+            reset_after: self.charged,
+            delay: 0,
+        }
+    }
+}
+
+/// Does `cost` fit?
+#[inline(always)]
+pub(crate) fn admit(tat: Nanos, limit: &Limit, now: Nanos, cost: u64) -> Option<Admission> {
+    let debt = tat.saturating_sub(now);
+    if cost > limit.burst() {
+        return None;
+    }
+    let take = limit.token * cost; // at most capacity, as cost is at most burst
+    let left = (limit.capacity - take).checked_sub(debt)?;
+    Some(Admission { left, charged: debt + take }) // at most capacity
+}
+
+/// The answer to a request that does not fit.
 #[cold]
 #[inline(never)]
-fn whole_denied(debt: Nanos, limit: &Limit, cost: u64) -> Decision {
+pub(crate) fn deny(tat: Nanos, limit: &Limit, now: Nanos, cost: u64) -> Decision {
+    let debt = tat.saturating_sub(now);
     let over = || debt.saturating_add(limit.token * cost).saturating_sub(limit.capacity).min(NEVER - 1);
     Decision {
         allowed: false,

@@ -577,7 +577,9 @@ impl Class {
 
     pub(super) fn shape(&self) -> (Algorithm, u32) {
         match *self {
-            Class::Rate { algorithm, width, .. } | Class::Window { algorithm, width, .. } => (algorithm, width),
+            Class::Rate { algorithm, width, .. } | Class::Window { algorithm, width, .. } => {
+                (algorithm, width)
+            }
         }
     }
 }
