@@ -26,7 +26,7 @@ static char *ngx_http_tollgate_add_limit(ngx_conf_t *cf,
 char *
 ngx_http_tollgate_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
-    ssize_t                    size;
+    off_t                      size;
     ngx_int_t                  n;
     ngx_str_t                 *value, s;
     ngx_uint_t                 i;
@@ -51,9 +51,9 @@ ngx_http_tollgate_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
             s.data = value[i].data + 5;
             s.len = value[i].len - 5;
 
-            size = ngx_parse_size(&s);
+            size = ngx_parse_offset(&s);
 
-            if (size == NGX_ERROR || size == 0) {
+            if (size <= 0 || size > NGX_MAX_SIZE_T_VALUE / 2) {
                 ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                                    "invalid zone size \"%V\"", &value[i]);
                 return NGX_CONF_ERROR;
@@ -78,7 +78,7 @@ ngx_http_tollgate_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     }
 
-    zone = ngx_http_tollgate_add_zone(cf, &value[1], size);
+    zone = ngx_http_tollgate_add_zone(cf, &value[1], (size_t) size);
     if (zone == NULL) {
         return NGX_CONF_ERROR;
     }
@@ -89,7 +89,7 @@ ngx_http_tollgate_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     }
 
-    zone->size = size;
+    zone->size = (size_t) size;
     zone->file = cf->conf_file->file.name.data;
     zone->line = cf->conf_file->line;
 

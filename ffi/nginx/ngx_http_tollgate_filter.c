@@ -62,7 +62,8 @@ ngx_http_tollgate_header_filter(ngx_http_request_t *r)
 
         size += TOLLGATE_HTTP_BUFFER_SIZE;
 
-    } while (status == TOLLGATE_ERR_SIZE && size < 2 * TOLLGATE_HTTP_BUFFER_SIZE);
+    } while (status == TOLLGATE_ERR_SIZE
+             && size < 2 * TOLLGATE_HTTP_BUFFER_SIZE);
 
     if (status != TOLLGATE_OK) {
         ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,

@@ -180,9 +180,11 @@ ngx_http_tollgate_enforce(ngx_http_request_t *r,
 
         ctx->status = NGX_HTTP_TOLLGATE_REJECTED;
 
-        return ngx_http_tollgate_deny(r, ctx,
-                                  ctx->decision.retry_after_ns == TOLLGATE_NEVER
-                                  ? limit->status_over : limit->status);
+        if (ctx->decision.retry_after_ns == TOLLGATE_NEVER) {
+            return ngx_http_tollgate_deny(r, ctx, limit->status_over);
+        }
+
+        return ngx_http_tollgate_deny(r, ctx, limit->status);
     }
 
     ngx_log_error(tlcf->delay_log_level, r->connection->log, 0,

@@ -1,6 +1,6 @@
 //! Keys are a client's to choose: whatever they hold, the answer is a decision and nothing more.
 
-use tollgate_tests::nginx::{Conn, Nginx};
+use tollgate_tests::nginx::{Conn, Nginx, version};
 
 fn open() -> Nginx {
     Nginx::start(
@@ -99,6 +99,22 @@ fn a_key_of_a_megabyte_is_refused_by_default_and_decided_where_allowed() {
         assert_eq!(raw(nginx.port(2), &key), Some(200), "{length}");
         assert_eq!(raw(nginx.port(2), &key), Some(429), "{length}");
     }
+}
+
+#[test]
+fn a_repeated_header_is_the_key_that_nginx_makes_of_it() {
+    let nginx = open();
+    let twice = [("X-Api-Key", "a"), ("X-Api-Key", "b")];
+    assert_eq!(nginx.get("/", &twice).status, 200);
+    assert_eq!(nginx.get("/", &twice).status, 429);
+    // Since 1.23 the values are joined; before, the first one counts.
+    let joined = version() >= (1, 23);
+    assert_eq!(nginx.get("/", &[("X-Api-Key", "a, b")]).status, if joined { 429 } else { 200 });
+    assert_eq!(nginx.get("/", &[("X-Api-Key", "a")]).status, if joined { 200 } else { 429 });
+    // Names of the same length, and the name in another case, change nothing.
+    let more = [("X-Api-Kex", "z"), ("x-aPI-keY", "c"), ("Forwarded", "for=x")];
+    assert_eq!(nginx.get("/", &more).status, 200);
+    assert_eq!(nginx.get("/", &[("X-API-KEY", "c")]).status, 429);
 }
 
 #[test]

@@ -139,6 +139,7 @@ fn http_2_is_limited_as_http_1_is() {
     assert!(second.contains("retry-after: 86"), "{second}");
     assert!(second.contains("content-type: application/problem+json"), "{second}");
     assert_eq!(second.matches("x-ratelimit-limit").count(), 1, "{second}");
+    assert_eq!(nginx.get_as("a", "/").status, 429, "the same key, whatever the protocol");
 }
 
 #[test]
