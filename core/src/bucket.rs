@@ -322,7 +322,7 @@ impl<'m> LogBucket<'m> {
     }
 
     fn ring(&self, floor: u64) -> Ring<'m> {
-        Ring::read(self.lines, Self::entries(self.lines), floor)
+        Ring::read(self.lines, Self::entries(self.lines), floor, false)
     }
 
     fn entries(lines: &[Line]) -> u64 {

@@ -1,3 +1,6 @@
 //! What crosses the parts of Tollgate: vectors, laws, C programs, real servers.
 pub mod nginx;
+pub mod oracle;
+pub mod strategies;
+pub mod subject;
 pub mod vectors;

@@ -106,14 +106,14 @@ fn cover(room: u64, count: u64, period: Nanos) -> Nanos {
 #[must_use]
 pub fn refund(windows: Windows, limit: &Limit, now: Nanos, cost: u64) -> Windows {
     let open = windows.at(limit, held(now));
-    let cost = u32::try_from(cost).unwrap_or(u32::MAX);
+    let units = |cost: u64| u32::try_from(cost).unwrap_or(u32::MAX); // a count is no larger
     if open.end == windows.end {
-        let here = cost.min(windows.current);
-        let previous = windows.previous.saturating_sub(cost - here);
+        let here = units(cost).min(windows.current);
+        let previous = windows.previous.saturating_sub(units(cost - u64::from(here)));
         Windows { current: windows.current - here, previous, ..windows }
     } else {
         // Now the previous one, if it counts at all.
-        let back = cost.min(open.previous);
+        let back = units(cost).min(open.previous);
         Windows { current: windows.current - back, ..windows }
     }
 }

@@ -46,6 +46,8 @@ pub(super) trait Candidates {
     fn slot(&self, id: usize) -> Option<&Slot>;
     /// What its word means to this key.
     fn kind(&self, id: usize, word: Word, now: Nanos) -> Kind;
+    /// Puts a mark of this key into a slot that holds `old`, unless it changed.
+    fn take(&self, id: usize, old: Word, mark: Word, is_idle: bool) -> bool;
     /// A new, unique mark of this key.
     fn pending(&self, now: Nanos) -> Word;
     /// A used slot of nobody.
@@ -106,7 +108,8 @@ fn keep_earliest(best: &mut Option<(usize, Word, Nanos)>, slot: (usize, Word, Na
 /// Gives the key a slot that holds `word(place)`. Nothing if it has one
 /// already, or if another thread gave it one meanwhile: look again then.
 pub(super) fn claim<C: Candidates>(c: &C, now: Nanos, word: impl Fn(usize) -> Word) -> Option<usize> {
-    let mut survey = survey(c, now, None);
+    let depth = c.depth();
+    let mut survey = survey(c, now, None, depth);
     if survey.settled.is_some() {
         return None;
     }
@@ -115,14 +118,17 @@ pub(super) fn claim<C: Candidates>(c: &C, now: Nanos, word: impl Fn(usize) -> Wo
         return None;
     }
     if survey.unused.is_none() && survey.spare.is_none() {
-        go_on(c, now, &mut survey);
+        go_on(c, now, &mut survey, depth);
     }
+    let is_idle = survey.unused.is_none() && survey.spare.is_some();
     let unused = survey.unused.map(|(id, old)| (id, old, Counted::Used));
     let spare = survey.spare.map(|(id, old, _)| (id, old, Counted::Nothing));
     let victim = survey.victim.map(|(id, old, _)| (id, old, Counted::Eviction));
     let (id, old, counted) = unused.or(spare).or(victim)?;
     let mark = c.pending(now);
-    c.slot(id)?.swap(old, mark).ok()?;
+    if !c.take(id, old, mark, is_idle) {
+        return None;
+    }
     match counted {
         Counted::Used => c.count_used(),
         Counted::Eviction => c.count_eviction(),
@@ -135,7 +141,7 @@ pub(super) fn claim<C: Candidates>(c: &C, now: Nanos, word: impl Fn(usize) -> Wo
 fn settle<C: Candidates>(c: &C, now: Nanos, mut id: usize, mut mark: Word, mut word: Word) -> bool {
     let own = (id, mark);
     loop {
-        let survey = survey(c, now, Some(id));
+        let survey = survey(c, now, Some(id), c.depth());
         let other = survey.settled.is_some() || survey.pending.is_some_and(|(at, _)| at < id);
         if other {
             remove(c, id, mark);
@@ -165,8 +171,10 @@ fn remove<C: Candidates>(c: &C, id: usize, mark: Word) {
 /// Looks for a slot further on than any key has gone. Others' keys may be
 /// there by the time it is taken, but this key is not: nobody has looked for
 /// it there yet, and whoever does later finds the new depth first.
-fn go_on<C: Candidates>(c: &C, now: Nanos, survey: &mut Survey) {
-    for probe in c.depth()..c.probes() {
+fn go_on<C: Candidates>(c: &C, now: Nanos, survey: &mut Survey, depth: usize) {
+    // From where the survey ended: a slot of this walk must not be passed over
+    // unused because another key has gone further meanwhile (I3).
+    for probe in depth..c.probes() {
         let id = c.id(probe);
         let Some(slot) = c.slot(id) else { continue };
         let word = slot.load();
@@ -180,9 +188,9 @@ fn go_on<C: Candidates>(c: &C, now: Nanos, survey: &mut Survey) {
 }
 
 /// Reads the walk; `except` is a place to pass over.
-fn survey<C: Candidates>(c: &C, now: Nanos, except: Option<usize>) -> Survey {
+fn survey<C: Candidates>(c: &C, now: Nanos, except: Option<usize>, depth: usize) -> Survey {
     let mut survey = Survey::default();
-    for probe in 0..c.depth() {
+    for probe in 0..depth {
         let id = c.id(probe);
         let Some(slot) = c.slot(id) else { continue };
         if Some(id) == except {

@@ -9,9 +9,21 @@
 //!
 //! A log is appended to by one swap of the ring's oldest entry. Totals only
 //! grow, so an entry that was read and is still there has not changed
-//! meanwhile, and neither has any newer one. A new owner of a row raises
-//! `floor` to the last total: what the ring holds of the owner before counts
-//! no more. A hold carries its owner's fingerprint for the same reason.
+//! meanwhile, and neither has any newer one. A hold carries its owner's
+//! fingerprint. The upper bit of a word tells holds and their owners from
+//! logs, so the same key may have one of each.
+//!
+//! # When a row changes hands
+//!
+//! An owner's word does not change when its row is used, so who saw the row
+//! idle must not take it at once. It first marks the owner's word as *closing*
+//! and looks again: an owner that used the row before the mark is seen then;
+//! one that uses it after the mark finds the mark, and removes it.
+//!
+//! A new owner of a log begins at place 0 with a `floor` above every total
+//! that the row holds, by as much as one request of the owner before can add
+//! that is still on its way: what was there counts no more. Such a request
+//! finds that the row is another's, and is asked again.
 
 use super::claim::{self, Candidates, Kind};
 use super::memory::{Line, Parts};
@@ -26,8 +38,17 @@ use crate::time::{NEVER, Nanos, SECOND};
 
 /// Rows that a key may be in.
 const WINDOW: usize = 16;
-/// The mark of an owner that is pending; floors stay below it.
+/// Set in the fingerprint of holds and of their owners.
+const HOLDS: u64 = 1 << 63;
+/// The mark of an owner that is pending.
 const PENDING: u64 = 1 << 63;
+/// The mark of a settled owner whose row was seen idle and may be taken.
+const CLOSING: u64 = 1 << 62;
+/// The mark of a floor that was raised by a refund.
+const RAISED: u64 = 1 << 61;
+/// What an owner's word tells beside its marks: the floor of a log, the
+/// largest limit that holds were taken under.
+const VALUE: u64 = RAISED - 1;
 const PENDING_FOR: Nanos = SECOND;
 
 /// Units in flight, to be given back with [`Table::release`]. A hold of no
@@ -48,14 +69,14 @@ impl<'m> Table<'m> {
     /// Takes `cost` units in flight, until they are [released](Self::release)
     /// or the limit's period is over.
     pub fn acquire(&self, key: &[u8], limit: &Limit, cost: u64, now: Nanos) -> (Decision, Hold) {
-        let key = self.row_key(key);
+        let key = hold_key(self.fingerprint(key));
         let clock = self.parts.header.clock(key);
         let now = clock.hold(now);
         if limit.algorithm() != Algorithm::Concurrency || self.accepts(limit).is_err() {
             return (never(limit), Hold::default());
         }
         loop {
-            let Some((row, _)) = self.find_row(key) else {
+            let Some((row, owner)) = self.find_row(key) else {
                 let (expiry, decision) = concurrency::decide(core::iter::empty(), limit, now, cost);
                 if expiry.is_none() {
                     return (decision, Hold::default());
@@ -63,23 +84,34 @@ impl<'m> Table<'m> {
                 self.claim_row(key, limit, now);
                 continue;
             };
-            let row_slots = self.slots(row, limit.limit());
-            let holds = live(row_slots.clone(), key);
-            let (expiry, decision) = concurrency::decide(holds, limit, now, cost);
+            let reach = owner.lo & VALUE;
+            if reach < limit.limit() {
+                // Holds may lie further on than a lower limit looks.
+                if let Some(slot) = self.owner(row) {
+                    let _ = slot.swap(owner, Word { lo: limit.limit(), ..owner });
+                }
+                continue;
+            }
+            let all = self.slots(row, reach);
+            let (expiry, decision) = concurrency::decide(live(all.clone(), key), limit, now, cost);
             let Some(expires) = expiry else {
                 return (decision, Hold::default());
             };
             let hold = Hold { row: row as u64, fingerprint: key.0, expires, units: cost };
             let word = Word { hi: key.0, lo: expires };
             let mut taken = 0;
-            for slot in row_slots {
+            for slot in self.slots(row, limit.limit()) {
                 let seen = slot.load();
                 let is_free = seen.hi != key.0 || seen.lo <= now;
-                if taken < cost && is_free && slot.swap(seen, word).is_ok() {
+                // The owner is read after the slot: what was seen there is
+                // then void for whoever owns the row next.
+                if taken < cost && is_free && self.is_owner(row, key) && slot.swap(seen, word).is_ok() {
                     taken += 1;
                 }
             }
-            if taken == cost && self.owner(row) == key {
+            let fits = reach == limit.limit()
+                || live(all, key).filter(|&expiry| expiry > now).count() as u64 <= limit.limit();
+            if taken == cost && fits && self.keep(row, key) {
                 clock.note(now);
                 return (decision, hold);
             }
@@ -92,6 +124,9 @@ impl<'m> Table<'m> {
     pub fn release(&self, hold: &Hold) {
         let word = Word { hi: hold.fingerprint, lo: hold.expires };
         let Ok(row) = usize::try_from(hold.row) else { return };
+        if word.hi & HOLDS == 0 {
+            return; // no hold looks like this
+        }
         let mut left = hold.units;
         for slot in self.slots(row, u64::MAX) {
             if left == 0 {
@@ -107,10 +142,10 @@ impl<'m> Table<'m> {
         if self.accepts(limit).is_err() {
             return never(limit);
         }
-        let key = nonzero(key);
+        let key = hold_key(key);
         match self.find_row(key) {
-            Some((row, _)) => {
-                concurrency::decide(live(self.slots(row, limit.limit()), key), limit, now, cost).1
+            Some((row, owner)) => {
+                concurrency::decide(live(self.slots(row, owner.lo & VALUE), key), limit, now, cost).1
             }
             None => concurrency::decide(core::iter::empty(), limit, now, cost).1,
         }
@@ -127,7 +162,7 @@ impl<'m> Table<'m> {
         if self.accepts(limit).is_err() {
             return never(limit);
         }
-        let key = nonzero(key);
+        let key = log_key(key);
         self.parts.header.longest(limit.period());
         loop {
             let Some((row, owner)) = self.find_row(key) else {
@@ -138,16 +173,15 @@ impl<'m> Table<'m> {
                 self.claim_row(key, limit, now);
                 continue;
             };
-            let ring = Ring::read(self.parts.row(row), self.parts.row_entries(), owner.lo);
+            let Some(ring) = self.read_log(row, owner) else { continue };
             let (entry, decision) = sliding_log::decide(&ring, limit, now, cost);
             let unchanged = ring.is_unchanged();
             match entry.filter(|_| take) {
                 _ if !unchanged => {}
                 None => return decision,
                 Some(entry) => {
-                    // A row that changed hands meanwhile counts for its new
-                    // owner: ask again.
-                    if ring.append(entry) && self.owner(row) == key {
+                    // In a row that changed hands meanwhile it is void: ask again.
+                    if ring.append(entry) && self.keep(row, key) {
                         return decision;
                     }
                 }
@@ -156,25 +190,21 @@ impl<'m> Table<'m> {
     }
 
     pub(super) fn refund_log(&self, key: Fingerprint, limit: &Limit, cost: u64, now: Nanos) {
-        let key = nonzero(key);
+        let key = log_key(key);
         while let Some((row, owner)) = self.find_row(key) {
-            let ring = Ring::read(self.parts.row(row), self.parts.row_entries(), owner.lo);
+            let Some(ring) = self.read_log(row, owner) else { continue };
             let floor = sliding_log::refund(&ring, limit, now, cost);
-            let Some(slot) = self.parts.row(row).first().map(|line| &line.0[0]) else { return };
-            if floor == owner.lo
-                || (ring.is_unchanged() && slot.swap(owner, Word { lo: floor, ..owner }).is_ok())
+            let Some(slot) = self.owner(row) else { return };
+            if floor == owner.lo & VALUE
+                || (ring.is_unchanged() && slot.swap(owner, Word { lo: floor | RAISED, ..owner }).is_ok())
             {
                 return;
             }
         }
     }
 
-    fn row_key(&self, key: &[u8]) -> Fingerprint {
-        nonzero(self.fingerprint(key))
-    }
-
     fn find_row(&self, key: Fingerprint) -> Option<(usize, Word)> {
-        let walk = RowWalk { table: self, key, now_limit: 0 };
+        let walk = RowWalk { table: self, key, longest: 0, reach: 0 };
         for probe in 0..walk.probes() {
             let row = walk.id(probe);
             let word = walk.slot(row)?.load();
@@ -188,15 +218,41 @@ impl<'m> Table<'m> {
         None
     }
 
-    fn owner(&self, row: usize) -> Fingerprint {
-        Fingerprint(self.parts.row(row).first().map_or(0, |line| line.0[0].load().hi))
+    fn owner(&self, row: usize) -> Option<&'m Slot> {
+        self.parts.row(row).first().map(|line| &line.0[0])
+    }
+
+    fn is_owner(&self, row: usize, key: Fingerprint) -> bool {
+        self.owner(row).is_some_and(|slot| slot.load().hi == key.0)
+    }
+
+    /// Is the row still this key's after it was used? Who is closing it learns
+    /// that it is not idle.
+    fn keep(&self, row: usize, key: Fingerprint) -> bool {
+        let Some(slot) = self.owner(row) else { return false };
+        loop {
+            let word = slot.load();
+            if word.hi != key.0 || word.lo >= PENDING {
+                return false;
+            }
+            if word.lo & CLOSING == 0 || slot.swap(word, Word { lo: word.lo & !CLOSING, ..word }).is_ok() {
+                return true;
+            }
+        }
+    }
+
+    /// The log of a row, read while `owner` stood there.
+    fn read_log(&self, row: usize, owner: Word) -> Option<Ring<'m>> {
+        let ring = self.parts.ring(row, owner);
+        (self.owner(row)?.load() == owner).then_some(ring)
     }
 
     #[cold]
     fn claim_row(&self, key: Fingerprint, limit: &Limit, now: Nanos) {
-        let longest = self.parts.header.longest(limit.period());
-        let walk = RowWalk { table: self, key, now_limit: longest };
-        claim::claim(&walk, now, |row| Word { hi: key.0, lo: floor(&walk.table.parts, row) });
+        let is_log = limit.algorithm() == Algorithm::SlidingLog;
+        let longest = self.parts.header.longest(if is_log { limit.period() } else { 0 });
+        let walk = RowWalk { table: self, key, longest, reach: limit.limit() };
+        claim::claim(&walk, now, |row| walk.settled(row, Word::default()));
     }
 
     /// The first `entries` entries of a row.
@@ -206,9 +262,14 @@ impl<'m> Table<'m> {
     }
 }
 
-/// Zero marks unused memory, so no row is owned by it.
-fn nonzero(key: Fingerprint) -> Fingerprint {
-    Fingerprint(key.0.max(1))
+/// A key as the owner of a log. Zero marks unused memory, so it owns none.
+fn log_key(key: Fingerprint) -> Fingerprint {
+    Fingerprint((key.0 & !HOLDS).max(1))
+}
+
+/// A key as the owner of holds.
+fn hold_key(key: Fingerprint) -> Fingerprint {
+    Fingerprint(key.0 | HOLDS)
 }
 
 fn live<'m>(
@@ -230,10 +291,11 @@ fn never(limit: &Limit) -> Decision {
     }
 }
 
-/// The total of the newest entry of a row.
-fn floor(parts: &Parts<'_>, row: usize) -> u64 {
-    let ring = Ring::read(parts.row(row), parts.row_entries(), 0);
-    ring.entry(ring.len() - 1).total
+impl<'m> Parts<'m> {
+    /// The log of a row as its owner's word tells where it begins.
+    fn ring(&self, row: usize, owner: Word) -> Ring<'m> {
+        Ring::read(self.row(row), self.row_entries(), owner.lo & VALUE, owner.lo & RAISED == 0)
+    }
 }
 
 struct NoLog;
@@ -264,20 +326,24 @@ pub(crate) struct Ring<'m> {
 }
 
 impl<'m> Ring<'m> {
-    pub(crate) fn read(lines: &'m [Line], entries: u64, floor: u64) -> Ring<'m> {
+    /// Reads the ring. Where `floor` is still the one that the log began with,
+    /// what is at or below it is of owners before, in any order.
+    pub(crate) fn read(lines: &'m [Line], entries: u64, floor: u64, is_first_floor: bool) -> Ring<'m> {
         let len =
             usize::try_from(entries).unwrap_or(usize::MAX).min((lines.len() * 4).saturating_sub(1)).max(1);
-        let mut ring = Ring { lines, len, oldest: 0, seen: Word::default(), newest: Word::default(), floor };
+        let empty = Word { hi: floor, lo: 0 };
+        let mut ring = Ring { lines, len, oldest: 0, seen: Word::default(), newest: empty, floor };
         // Totals grow along the ring up to the newest entry and start again,
         // lower, at the oldest: bisect for that edge.
-        let base = ring.word(0).hi;
-        if base == 0 {
-            return ring; // nothing was ever written
+        ring.seen = ring.word(0);
+        let base = total(ring.seen);
+        if base == 0 || (is_first_floor && base <= floor) {
+            return ring; // this log has no entry yet
         }
         let (mut low, mut high) = (0, len);
         while high - low > 1 {
             let middle = low + (high - low) / 2;
-            if ring.word(middle).hi >= base {
+            if total(ring.word(middle)) >= base {
                 low = middle;
             } else {
                 high = middle;
@@ -288,7 +354,7 @@ impl<'m> Ring<'m> {
         loop {
             let next = (low + 1) % len;
             let word = ring.word(next);
-            if word.hi <= ring.newest.hi {
+            if total(word) <= ring.newest.hi {
                 ring.oldest = next;
                 ring.seen = word;
                 return ring;
@@ -330,7 +396,7 @@ impl Log for Ring<'_> {
         } else {
             self.word((self.oldest + age) % self.len)
         };
-        Entry { total: word.hi, at: word.lo }
+        Entry { total: total(word), at: word.lo }
     }
 
     fn floor(&self) -> u64 {
@@ -338,22 +404,31 @@ impl Log for Ring<'_> {
     }
 }
 
+/// The total of an entry; what is left of a hold has none.
+fn total(word: Word) -> u64 {
+    if word.hi & HOLDS == 0 { word.hi } else { 0 }
+}
+
 /// The rows that a key may own.
 struct RowWalk<'t, 'm> {
     table: &'t Table<'m>,
     key: Fingerprint,
-    /// A row whose last entry is older than this is idle.
-    now_limit: Nanos,
+    /// A log whose last entry is older than this is idle.
+    longest: Nanos,
+    /// The limit that holds are taken under.
+    reach: u64,
 }
 
 impl RowWalk<'_, '_> {
     /// When a row will be idle: its last hold expired, its last entry gone.
-    fn idle_at(&self, row: usize, owner: u64) -> Nanos {
-        let ring = Ring::read(self.table.parts.row(row), self.table.parts.row_entries(), 0);
+    fn idle_at(&self, row: usize, owner: Word) -> Nanos {
+        if owner.hi & HOLDS != 0 {
+            let holds = self.table.slots(row, owner.lo & VALUE);
+            return live(holds, Fingerprint(owner.hi)).max().unwrap_or(0);
+        }
+        let ring = self.table.parts.ring(row, owner);
         let newest = ring.entry(ring.len() - 1);
-        let logged = newest.at.saturating_add(self.now_limit);
-        let holds = self.table.slots(row, u64::MAX).map(Slot::load).filter(|word| word.hi == owner);
-        holds.map(|word| word.lo).max().unwrap_or(0).max(logged)
+        if newest.total > ring.floor { newest.at.saturating_add(self.longest) } else { 0 }
     }
 }
 
@@ -393,11 +468,20 @@ impl Candidates for RowWalk<'_, '_> {
                 Kind::Taken { idle_at: u64::MAX }
             }
         } else {
-            match self.idle_at(id, word.hi) {
+            match self.idle_at(id, word) {
                 since if since <= now => Kind::Spare { since },
                 idle_at => Kind::Taken { idle_at },
             }
         }
+    }
+
+    fn take(&self, id: usize, old: Word, mark: Word, is_idle: bool) -> bool {
+        let Some(slot) = self.slot(id) else { return false };
+        if is_idle && old.hi != 0 && old.lo & (PENDING | CLOSING) == 0 {
+            let _ = slot.swap(old, Word { lo: old.lo | CLOSING, ..old });
+            return false; // look again
+        }
+        slot.swap(old, mark).is_ok()
     }
 
     fn pending(&self, now: Nanos) -> Word {
@@ -410,7 +494,15 @@ impl Candidates for RowWalk<'_, '_> {
     }
 
     fn settled(&self, id: usize, _pending: Word) -> Word {
-        Word { hi: self.key.0, lo: floor(&self.table.parts, id) }
+        let lo = if self.key.0 & HOLDS != 0 {
+            self.reach
+        } else {
+            let slots = self.table.slots(id, u64::MAX);
+            let highest = slots.map(|slot| total(slot.load())).max().unwrap_or(0);
+            // Above it by what a request on its way can still add.
+            highest.saturating_add(self.table.parts.row_entries()).min(VALUE)
+        };
+        Word { hi: self.key.0, lo }
     }
 
     fn count_used(&self) {

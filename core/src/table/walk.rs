@@ -286,6 +286,10 @@ impl Candidates for Walk<'_, '_> {
         }
     }
 
+    fn take(&self, id: usize, old: Word, mark: Word, _is_idle: bool) -> bool {
+        self.slot(id).is_some_and(|slot| slot.swap(old, mark).is_ok())
+    }
+
     fn pending(&self, now: Nanos) -> Word {
         Word { hi: self.pending_bits() | self.parts.header.nonce() & ((1 << 17) - 1), lo: now }
     }

@@ -119,17 +119,18 @@ impl<'m> Table<'m> {
     /// not: who has read a larger count there admits less, never more.
     pub(super) fn refund_windows(&self, key: Fingerprint, limit: &Limit, cost: u64, now: Nanos) {
         let period = limit.period();
-        let mut left = u32::try_from(cost).unwrap_or(u32::MAX);
+        let mut left = cost;
         while left > 0 {
+            let units = u32::try_from(left).unwrap_or(u32::MAX); // a count is no larger
             let open = self.open_windows(key, limit, now);
             let (here, before) = (open.here.half, open.before.half);
             if open.is_open && !open.is_over && here.count > 0 {
-                let back = left.min(here.count);
+                let back = units.min(here.count);
                 if open.here.put(Half { count: here.count - back, ..here }, period, now) {
-                    left -= back;
+                    left -= u64::from(back);
                 }
             } else if before.end == open.end - period && before.count > 0 {
-                let back = left.min(before.count);
+                let back = units.min(before.count);
                 if open.before.put(Half { count: before.count - back, ..before }, period, now) {
                     return;
                 }
