@@ -22,7 +22,7 @@
 /* the library checks so many limits in one call, and so does a request */
 #define NGX_HTTP_TOLLGATE_MAX_LIMITS       TOLLGATE_MAX_LAYERS
 
-#define NGX_HTTP_TOLLGATE_MAX_NAME         63
+#define NGX_HTTP_TOLLGATE_MAX_NAME         55
 
 #define NGX_HTTP_TOLLGATE_PASSED           1
 #define NGX_HTTP_TOLLGATE_DELAYED          2
@@ -31,7 +31,10 @@
 #define NGX_HTTP_TOLLGATE_REJECTED_DRY_RUN 5
 
 
-/* one limit's counters; they outlive a reload, found again by name */
+/*
+ * One limit's counters, a cache line that no other limit's requests touch;
+ * they outlive a reload, found again by name.
+ */
 
 typedef struct {
     tollgate_counters               counters;
@@ -51,6 +54,7 @@ typedef struct {
     uint64_t                        row_entries;
     ngx_atomic_t                    generation;
     ngx_uint_t                      nentries;
+    uint64_t                        reserved[2]; /* entries begin a line */
     ngx_http_tollgate_entry_t       entries[1];
 } ngx_http_tollgate_shctx_t;
 
@@ -89,8 +93,8 @@ typedef struct {
 
     /*
      * Stands before the key's bytes in the table, so that limits of one
-     * zone count apart; it depends on the limit's name alone, so that a
-     * rate may change and what is spent stays spent.
+     * zone count apart; it is made of the limit's name and algorithm, so
+     * that a rate may change and what is spent stays spent.
      */
     uint64_t                        scope;
 
@@ -111,6 +115,7 @@ typedef struct {
     ngx_str_t                       key_text;
     ngx_str_t                       limit_text;
     uint64_t                        burst;
+    ngx_uint_t                      algorithm;
     u_char                         *file;
     ngx_uint_t                      line;
 } ngx_http_tollgate_limit_t;

@@ -400,6 +400,7 @@ ngx_http_tollgate_compile_limit(ngx_conf_t *cf,
     limit->limit_text.data = p;
     limit->limit_text.len = len;
     limit->burst = config.burst;
+    limit->algorithm = config.algorithm;
     limit->concurrency = (config.algorithm == TOLLGATE_CONCURRENCY);
 
     if (delay) {

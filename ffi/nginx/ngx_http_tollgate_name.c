@@ -65,6 +65,8 @@ ngx_http_tollgate_name_limit(ngx_conf_t *cf, ngx_http_tollgate_limit_t *limit)
         limit->scope = (limit->scope ^ limit->name.data[i]) * 0x100000001b3;
     }
 
+    limit->scope = (limit->scope ^ (limit->algorithm << 8)) * 0x100000001b3;
+
     slot = ngx_array_push(&limit->zone->limits);
     if (slot == NULL) {
         return NGX_CONF_ERROR;

@@ -36,11 +36,11 @@ fn variables_can_be_used_in_headers_and_conditions() {
         "tollgate_zone main size=1m;
          map $tollgate_status $shape { default none; PASSED ok; REJECTED no; }
          server { listen 127.0.0.1:@port@;
-             add_header X-Shape \"$shape $tollgate_remaining\" always;
+             add_header X-Shape \"$shape $tollgate_remaining [$tollgate_ctx] $tollgate_status\" always;
              location / { tollgate zone=main key=$http_x_api_key rate=1/d; empty_gif; } }",
     );
-    assert_eq!(nginx.get_as("a", "/").header("x-shape"), Some("ok 0"));
-    assert_eq!(nginx.get_as("a", "/").header("x-shape"), Some("no 0"));
+    assert_eq!(nginx.get_as("a", "/").header("x-shape"), Some("ok 0 [] PASSED"));
+    assert_eq!(nginx.get_as("a", "/").header("x-shape"), Some("no 0 [] REJECTED"));
 }
 
 fn dry(limit: &str) -> Nginx {

@@ -88,6 +88,32 @@ fn a_changed_rate_counts_at_once_and_what_is_spent_stays_spent() {
 }
 
 #[test]
+fn every_algorithm_takes_a_changed_rate() {
+    let zone = "size=1m rows=8 row_entries=32";
+    for algorithm in ["leaky_bucket", "fixed_window", "sliding_window", "sliding_log"] {
+        let limit = |rate: &str| conf(zone, &format!("rate={rate} algorithm={algorithm} name=it"));
+        let mut nginx = Nginx::start(&limit("10/d"));
+        assert_eq!(nginx.statuses("a", "/", 8), [200; 8], "{algorithm}");
+        nginx.reload(&limit("20/d"));
+        let left = nginx.get_as("a", "/").number("x-ratelimit-remaining");
+        assert!((1..=11).contains(&left), "{algorithm}: 8 and 1 of 20 are spent, {left} left");
+        nginx.reload(&limit("2/d"));
+        assert_eq!(nginx.get_as("a", "/").status, 429, "{algorithm}");
+    }
+}
+
+#[test]
+fn a_changed_algorithm_begins_new_buckets() {
+    let zone = "size=1m rows=8 row_entries=32";
+    let mut nginx = Nginx::start(&conf(zone, "rate=2/d name=it"));
+    for algorithm in ["leaky_bucket", "fixed_window", "sliding_window", "sliding_log", "token_bucket"] {
+        nginx.reload(&conf(zone, &format!("rate=2/d algorithm={algorithm} name=it")));
+        assert_eq!(nginx.statuses("a", "/", 3), [200, 200, 429], "{algorithm}");
+    }
+    assert_eq!(nginx.counter("it", "allowed"), 10, "the counters go on");
+}
+
+#[test]
 fn a_reload_that_changes_a_zone_is_refused_and_the_old_one_goes_on() {
     let limit = "rate=2/d name=it";
     let mut nginx = Nginx::start(&conf("size=1m rows=8 row_entries=8", limit));
