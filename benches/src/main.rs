@@ -15,6 +15,7 @@ mod count;
 mod keys;
 mod measure;
 mod memory;
+mod nginx;
 mod report;
 mod table;
 
@@ -79,7 +80,8 @@ fn count_calls(name: &str, calls: Option<String>) -> ExitCode {
 }
 
 fn run(options: &Options) -> ExitCode {
-    let parts: [(&str, fn(&Options) -> Vec<Row>); 2] = [("bucket", bucket::rows), ("table", table::rows)];
+    let parts: [(&str, fn(&Options) -> Vec<Row>); 3] =
+        [("bucket", bucket::rows), ("table", table::rows), ("nginx", nginx::rows)];
     let mut rows = Vec::new();
     report::print_heading();
     for (id, measure) in parts {
