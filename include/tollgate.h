@@ -404,8 +404,9 @@ tollgate_status tollgate_table_capacity(size_t size,
                                         uint64_t *capacity);
 
 /**
- * Makes an empty table in `memory`, which nobody else may use meanwhile.
- * Errors: TOLLGATE_ERR_ALIGN, TOLLGATE_ERR_SIZE, TOLLGATE_ERR_RANGE,
+ * Makes an empty table in `memory`, whatever that holds; nobody else may use
+ * it meanwhile. A refused init leaves it as it was. Errors:
+ * TOLLGATE_ERR_ALIGN, TOLLGATE_ERR_SIZE, TOLLGATE_ERR_RANGE,
  * TOLLGATE_ERR_ARGUMENT, TOLLGATE_ERR_UNSUPPORTED.
  *
  * `memory` leads to `size` bytes that stay the table's while it is used.

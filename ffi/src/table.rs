@@ -9,7 +9,7 @@ use tollgate_core::table::{AttachError, Config, ConfigError, Hold, Request, Tabl
 use tollgate_core::{Algorithm, Decision, NEVER};
 
 use crate::limit::{limit_of, sized, tollgate_decision, tollgate_limit};
-use crate::memory::{input, inputs, keep, kept, output, outputs, table_parts};
+use crate::memory::{input, inputs, keep, kept, output, outputs, table_parts, zero};
 use crate::status::{
     TOLLGATE_ERR_ARGUMENT, TOLLGATE_ERR_MISMATCH, TOLLGATE_ERR_RANGE, TOLLGATE_ERR_SIZE,
     TOLLGATE_ERR_UNSUPPORTED, run, tollgate_status,
@@ -139,8 +139,9 @@ pub unsafe extern "C" fn tollgate_table_capacity(
     })
 }
 
-/// Makes an empty table in `memory`, which nobody else may use meanwhile.
-/// Errors: TOLLGATE_ERR_ALIGN, TOLLGATE_ERR_SIZE, TOLLGATE_ERR_RANGE,
+/// Makes an empty table in `memory`, whatever that holds; nobody else may use
+/// it meanwhile. A refused init leaves it as it was. Errors:
+/// TOLLGATE_ERR_ALIGN, TOLLGATE_ERR_SIZE, TOLLGATE_ERR_RANGE,
 /// TOLLGATE_ERR_ARGUMENT, TOLLGATE_ERR_UNSUPPORTED.
 ///
 /// # Safety
@@ -159,9 +160,13 @@ pub unsafe extern "C" fn tollgate_table_init(
             input(config)?
         };
         let wanted = config_of(config)?;
-        // SAFETY: the caller's contract.
-        let (header, lines) = unsafe { table_parts(memory.cast(), size)? };
+        let needed = wanted.size().map_err(|error| refused(&error))?;
         supported()?;
+        // SAFETY: the caller's contract.
+        let (header, lines) = unsafe {
+            zero(memory.cast(), size, needed)?;
+            table_parts(memory.cast(), needed)?
+        };
         let made = Table::init(header, lines, wanted, Seed(config.seed)).map_err(|error| refused(&error))?;
         // SAFETY: the caller's contract.
         unsafe { keep(table, MARK, made) }
