@@ -470,8 +470,9 @@ tollgate_status tollgate_table_peek(const tollgate_table *table,
 
 /**
  * Gives back `cost` units that were charged (the request was admitted and
- * then failed); never above the burst. As tollgate_table_check for threads
- * and processes.
+ * then failed); never above the burst. Does nothing under a concurrency
+ * limit, whose holds are released. As tollgate_table_check for threads and
+ * processes.
  */
 tollgate_status tollgate_table_refund(const tollgate_table *table,
                                       const void *key,

@@ -284,8 +284,9 @@ pub unsafe extern "C" fn tollgate_table_peek(
 }
 
 /// Gives back `cost` units that were charged (the request was admitted and
-/// then failed); never above the burst. As tollgate_table_check for threads
-/// and processes.
+/// then failed); never above the burst. Does nothing under a concurrency
+/// limit, whose holds are released. As tollgate_table_check for threads and
+/// processes.
 ///
 /// # Safety
 /// As tollgate_table_check.
