@@ -3,8 +3,8 @@
 #
 #   build.sh debian    the module for the distribution's NGINX (package nginx-dev)
 #   build.sh current   NGINX 1.28.3 and the module, from the source that the crate nginx-src carries
-#   build.sh asan      the same, with AddressSanitizer, each pool
-#                      allocation its own malloc so that no overrun hides inside a pool
+#   build.sh asan      the same under AddressSanitizer; each pool allocation is its own malloc, so
+#                      that no overrun hides inside a pool
 #   build.sh all       the three
 #
 # JOBS (default 2) is handed to make; TOLLGATE_INC and TOLLGATE_LIB are read by ./config.
@@ -14,6 +14,10 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
 out=${TOLLGATE_NGINX_OUT:-$root/target/nginx}
 jobs=${JOBS:-2}
+
+# configure runs elsewhere
+[ -z "${TOLLGATE_INC:-}" ] || export TOLLGATE_INC=$(realpath "$TOLLGATE_INC")
+[ -z "${TOLLGATE_LIB:-}" ] || export TOLLGATE_LIB=$(realpath "$TOLLGATE_LIB")
 
 crate=nginx-src
 crate_version=1.28.5+1.28.3
@@ -25,8 +29,9 @@ say() {
 
 # The archive comes through cargo's own client and is checked once more against the sum above.
 crate_file() {
-    find "${CARGO_HOME:-$HOME/.cargo}/registry/cache" -name "$crate-$crate_version.crate" \
-        2>/dev/null | head -n 1
+    # there may be no such folder yet
+    find "${CARGO_HOME:-$HOME/.cargo}/registry/cache" -name "$crate-$crate_version.crate" -print -quit \
+        2>/dev/null || true
 }
 
 unpack_current() {
