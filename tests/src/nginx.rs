@@ -59,6 +59,7 @@ impl Nginx {
     }
 
     fn launch(workers: u32, http: &str, daemon: bool) -> Self {
+        raise_open_files();
         let mut failed = String::new();
         // Another test may take a port between our look and NGINX's bind: try others then.
         for _ in 0..5 {
@@ -381,6 +382,21 @@ pub fn version() -> (u32, u32) {
 pub fn send_signal(pid: u32, signal: i32) {
     // SAFETY: kill() takes two integers; a process that is gone is an error code.
     unsafe { libc::kill(libc::pid_t::try_from(pid).unwrap(), signal) };
+}
+
+/// A thousand connections need more open files than the usual 1,024; NGINX inherits the limit.
+fn raise_open_files() {
+    static RAISED: OnceLock<()> = OnceLock::new();
+    RAISED.get_or_init(|| {
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: both calls take a pointer to a whole rlimit, which lives here.
+        unsafe {
+            if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) == 0 {
+                limit.rlim_cur = limit.rlim_max.min(65_536).max(limit.rlim_cur);
+                libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
+            }
+        }
+    });
 }
 
 fn built(variable: &str, file: &str) -> PathBuf {
