@@ -51,7 +51,7 @@ stop() {
 trap 'stop 0' INT TERM HUP
 trap 'stop $?' EXIT
 
-# Its own session: Ctrl-C reaches this script alone, and the script stops the server in order.
+# Away from this terminal: Ctrl-C reaches this script alone, and the script stops the server in order.
 setsid "$nginx" -p "$prefix/" -c nginx.conf -e error.log -g 'daemon off;' </dev/null &
 pid=$!
 for _ in $(seq 100); do
