@@ -92,6 +92,8 @@ impl Bucket {
         if limit.algorithm() == self.limit.algorithm() {
             let now = self.state.latest.hold(now);
             next.state.latest.note(now);
+            // More than the limit, in windows of another length, is just full.
+            let most = u32::try_from(limit.limit()).unwrap_or(u32::MAX);
             match limit.algorithm() {
                 Algorithm::FixedWindow => {
                     let open = window(self.state.slot.load());
@@ -99,7 +101,7 @@ impl Bucket {
                     let carried = if is_open && limit.period() == self.limit.period() {
                         open
                     } else {
-                        let count = if is_open { open.count } else { 0 };
+                        let count = if is_open { open.count.min(most) } else { 0 };
                         Window { count, ..Window::default().at(&limit, now) }
                     };
                     next.update_slot(|_| (Some(window_word(carried)), ()));
@@ -109,7 +111,7 @@ impl Bucket {
                     let fresh = Windows::default().at(&limit, now);
                     let same = fresh.end == open.end && limit.period() == self.limit.period();
                     let spent = open.current.saturating_add(open.previous);
-                    let carried = if same { open } else { Windows { current: spent, ..fresh } };
+                    let carried = if same { open } else { Windows { current: spent.min(most), ..fresh } };
                     next.update_slot(|_| (Some(windows_word(carried)), ()));
                 }
                 _ => {

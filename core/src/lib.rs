@@ -11,6 +11,7 @@
 //! - a [`Table`](table::Table) is a fixed number of them, by key, in memory
 //!   that the caller gives and that threads *and processes* may share;
 //! - [`limiter`] charges several limits at once, all or none;
+//! - `policy` (a feature) reads the rules file that says all of this for a gateway;
 //! - [`http`] writes the answer as header fields and a problem body.
 //!
 //! ```
@@ -44,7 +45,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
-#[cfg(any(test, feature = "alloc"))]
+#[cfg(any(test, feature = "alloc", feature = "policy"))]
 extern crate alloc;
 #[cfg(any(test, loom))]
 extern crate std;
@@ -57,6 +58,8 @@ pub mod key;
 pub mod limit;
 pub mod limiter;
 pub mod metrics;
+#[cfg(feature = "policy")]
+pub mod policy;
 pub mod slot;
 pub mod table;
 pub mod time;

@@ -22,6 +22,9 @@ use core::num::NonZeroU32;
 
 use crate::time::{MAX_SPAN, Nanos};
 
+#[cfg(feature = "policy")]
+pub(crate) use text::parse_period;
+
 mod text;
 
 /// The smallest period of a limit: 1 µs.

@@ -26,8 +26,8 @@ pub struct Verdict {
 /// `requests[i]`. Nothing if there is no request, more than
 /// [`MAX_LAYERS`], or too little room for the answers.
 ///
-/// When one denies, the others' decisions tell what they would have said;
-/// nothing of them is charged. Two requests for the same key and limit are
+/// When one denies, nothing of the others is charged, and their decisions tell
+/// what they hold. Two requests for the same key and limit are
 /// two charges.
 pub fn check_all(
     table: &Table<'_>,
@@ -48,6 +48,7 @@ pub fn check_all(
             *decision = table.peek(request.key, request.limit, request.cost, now);
         }
         if decisions.iter().any(|decision| !decision.allowed) {
+            spare(table, requests, now, decisions);
             return Some(verdict(decisions));
         }
     }
@@ -65,9 +66,7 @@ pub fn check_all(
         }
         if !decision.allowed {
             give_back(table, requests.get(..index)?, before, now);
-            for (request, decision) in requests.iter().zip(decisions.iter_mut()).take(index) {
-                *decision = table.peek(request.key, request.limit, request.cost, now);
-            }
+            spare(table, requests, now, decisions);
             return Some(verdict(decisions));
         }
     }
@@ -82,6 +81,13 @@ pub fn give_back(table: &Table<'_>, requests: &[Request<'_>], holds: &mut [Hold]
     for hold in holds {
         table.release(hold);
         *hold = Hold::default();
+    }
+}
+
+/// Limits that admitted and were not charged: what they hold now.
+fn spare(table: &Table<'_>, requests: &[Request<'_>], now: Nanos, decisions: &mut [Decision]) {
+    for (request, decision) in requests.iter().zip(decisions).filter(|(_, decision)| decision.allowed) {
+        *decision = table.peek(request.key, request.limit, 0, now);
     }
 }
 

@@ -103,6 +103,14 @@ pub struct Request<'r> {
     pub cost: u64,
 }
 
+/// A count, and the instant after which it is void.
+#[cfg(feature = "policy")]
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) count: u64,
+    pub(crate) forgotten_at: Nanos,
+}
+
 /// Why a table cannot serve a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -179,6 +187,25 @@ impl<'m> Table<'m> {
             Algorithm::SlidingLog => self.refund_log(key, limit, cost, now),
             Algorithm::Concurrency => {} // holds are released, not refunded
         }
+    }
+
+    /// Keeps a count beside an instant after which it is void, under a fixed
+    /// window's `limit` that bounds the count.
+    #[cfg(feature = "policy")]
+    pub(crate) fn tally<R>(
+        &self,
+        key: &[u8],
+        limit: &Limit,
+        now: Nanos,
+        step: impl Fn(Tally, Nanos) -> (Option<Tally>, R),
+    ) -> R {
+        let key = self.fingerprint(key);
+        let now = self.parts.header.clock(key).hold(now);
+        self.update(key, limit, now, |cell| {
+            let tally = Tally { count: cell.payload, forgotten_at: cell.at };
+            let (next, answer) = step(tally, now);
+            (next.map(|next| Cell { at: next.forgotten_at, payload: next.count }), answer)
+        })
     }
 
     /// Can this table serve this limit?
@@ -344,7 +371,8 @@ impl<'m> Table<'m> {
                 Cell { at: word.lo, payload } // the same window
             }
             _ if limit.algorithm() == Algorithm::FixedWindow => {
-                let count = if word.lo > now { payload } else { 0 };
+                // More than the limit, in a window of another length, is just full.
+                let count = if word.lo > now { payload.min(limit.limit()) } else { 0 };
                 Cell { at: fixed_window::Window::default().at(limit, now).end, payload: count }
             }
             // A rate that found no room in the list is not known: the time

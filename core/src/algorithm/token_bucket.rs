@@ -109,17 +109,22 @@ pub(crate) fn admit(tat: Nanos, limit: &Limit, now: Nanos, cost: u64) -> Option<
     Some(Admission { left, charged: debt + take }) // at most capacity
 }
 
-/// The answer to a request that does not fit.
+/// The answer to a request that does not fit. A cost of 0 always does, even
+/// in debt above a lowered burst.
 #[cold]
 #[inline(never)]
 pub(crate) fn deny(tat: Nanos, limit: &Limit, now: Nanos, cost: u64) -> Decision {
     let debt = tat.saturating_sub(now);
     let over = || debt.saturating_add(limit.token * cost).saturating_sub(limit.capacity).min(NEVER - 1);
     Decision {
-        allowed: false,
+        allowed: cost == 0,
         limit: limit.limit(),
         remaining: limit.by_token.divide(limit.capacity.saturating_sub(debt)), // 0 in debt above a lowered burst
-        retry_after: if cost > limit.burst() { NEVER } else { over() },
+        retry_after: match cost {
+            0 => 0,
+            cost if cost > limit.burst() => NEVER,
+            _ => over(),
+        },
         reset_after: debt,
         delay: 0,
     }
@@ -129,7 +134,7 @@ pub(crate) fn deny(tat: Nanos, limit: &Limit, now: Nanos, cost: u64) -> Decision
 fn narrow(tat: Tat, ahead: Nanos, part: u32, limit: &Limit, now: Nanos, cost: u64) -> (Tat, Decision) {
     let debt = ahead * limit.tick + u64::from(part); // below 2^62, by `ahead < narrow`
     let charged = debt + limit.token * cost.min(limit.burst()); // capacity is at most 2^62
-    let allowed = charged <= limit.capacity && cost <= limit.burst();
+    let allowed = cost == 0 || (charged <= limit.capacity && cost <= limit.burst());
     let left = if allowed { charged } else { debt };
     let span = |units: u64| limit.by_tick.divide(units + (limit.tick - 1));
     let decision = Decision {
@@ -160,7 +165,7 @@ fn wide(tat: Tat, ahead: Nanos, part: u32, limit: &Limit, now: Nanos, cost: u64)
     let capacity = limit.wide_capacity();
     let debt = u128::from(ahead) * tick + u128::from(part); // below 2^64 * 2^32
     let charged = debt + token * u128::from(cost.min(limit.burst()));
-    let allowed = charged <= capacity && cost <= limit.burst();
+    let allowed = cost == 0 || (charged <= capacity && cost <= limit.burst());
     let left = if allowed { charged } else { debt };
     let span = |units: u128| u64::try_from(units.div_ceil(tick)).unwrap_or(NEVER - 1);
     let decision = Decision {

@@ -94,6 +94,14 @@ impl fmt::Display for Limit {
     }
 }
 
+/// A span of time on its own, such as `5ms`.
+#[cfg(feature = "policy")]
+pub(crate) fn parse_period(text: &str) -> Result<Nanos, LimitError> {
+    let mut rest = Reader { text, at: 0 };
+    let period = rest.period()?;
+    if rest.left().is_empty() { Ok(period) } else { Err(rest.expected("the end")) }
+}
+
 /// In the longest unit that divides it; above a second, else in seconds with
 /// a decimal fraction.
 fn write_period(f: &mut fmt::Formatter<'_>, period: Nanos) -> fmt::Result {

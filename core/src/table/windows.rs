@@ -65,8 +65,11 @@ struct Open<'t, 'm> {
 }
 
 impl Open<'_, '_> {
-    fn windows(&self, period: Nanos) -> Windows {
-        let carried = self.here.carried.saturating_add(self.before.carried);
+    fn windows(&self, limit: &Limit) -> Windows {
+        let period = limit.period();
+        // More than the limit, in windows of another length, is just full.
+        let most = u32::try_from(limit.limit()).unwrap_or(u32::MAX);
+        let carried = self.here.carried.saturating_add(self.before.carried).min(most);
         let (here, before) = (self.here.half, self.before.half);
         Windows {
             end: self.end,
@@ -92,7 +95,7 @@ impl<'m> Table<'m> {
         let period = limit.period();
         loop {
             let open = self.open_windows(key, limit, now);
-            let windows = open.windows(period);
+            let windows = open.windows(limit);
             let (next, decision) = sliding_window::decide(windows, limit, open.now, cost);
             // What was carried over is stored even by a denial: it leaves with
             // the new windows, as the answer says.
@@ -178,12 +181,10 @@ impl<'m> Table<'m> {
         let count = u32::try_from(payload >> 1).unwrap_or(u32::MAX); // 33 bits wide with the seal
         // A word of an unlisted class may be of any period: its window must
         // at least be one of this period's.
-        let (is_same, own_end) = match class {
-            Some(Class::Window { period: other, .. }) => (other == period, word.lo.saturating_sub(period)),
-            _ => (word.lo % period == 0, word.lo.saturating_sub(period)),
-        };
+        let is_other = matches!(class, Some(Class::Window { period: other, .. }) if other != period);
+        let is_same = !is_other && word.lo.is_multiple_of(period);
         if is_same {
-            place.half = Half { end: own_end, count, sealed: payload & 1 == 1 };
+            place.half = Half { end: word.lo.saturating_sub(period), count, sealed: payload & 1 == 1 };
         } else if word.lo > now {
             place.carried = count;
         }

@@ -1,0 +1,33 @@
+//! The rules file: which requests are counted, by what, and under which
+//! limits.
+//!
+//! A document is parsed and compiled whole, off the request path, into
+//! [`Rules`]; one that is wrong gives a list of what is wrong and where, and
+//! no rules. On the request path [`Rules::select`] finds every policy that
+//! matches and gives the limits to pass, [`check`] asks them all of a table,
+//! all or none. Nothing of that allocates.
+//!
+//! Each policy counts under its own name, so policies that overlap never
+//! share a bucket. An identity that is missing and not required counts as one
+//! subject: all who do not tell who they are share it.
+
+mod check;
+mod identity;
+mod json;
+mod key;
+mod model;
+mod overrides;
+mod parse;
+mod penalty;
+mod select;
+
+pub use check::{Answer, Outcome, check, give_back};
+pub use json::RuleError;
+pub use key::SubjectKey;
+pub use model::{
+    AddressRules, Cost, Forwarding, Identity, KeyPart, Lease, Matcher, Named, Network, OnStoreError,
+    PathPattern, Penalty, Policy, Rules, Store,
+};
+pub use overrides::Overrides;
+pub use parse::{MAX_DOCUMENT, MAX_KEY_PARTS, MAX_NAME};
+pub use select::{Attributes, Layer, Missing, Selection};

@@ -1,0 +1,261 @@
+//! From a request to the limits that it must pass.
+
+use core::net::IpAddr;
+
+use super::key::{SubjectKey, digest};
+use super::model::{Cost, KeyPart, Matcher, PathPattern, Policy, Rules};
+use crate::limit::Limit;
+use crate::limiter::MAX_LAYERS;
+use crate::table::Request;
+
+/// What a host knows of a request. All of it is the client's word, but for the
+/// route and the peer; any bytes are legal.
+#[derive(Clone, Copy, Debug)]
+pub struct Attributes<'a> {
+    /// The name that the host's configuration gives the place; empty if none.
+    pub route: &'a [u8],
+    /// Such as `GET`.
+    pub method: &'a [u8],
+    /// Without a port.
+    pub host: &'a [u8],
+    /// Without the query.
+    pub path: &'a [u8],
+    /// Who opened the connection; none for a local socket.
+    pub peer: Option<IpAddr>,
+    /// The header fields' values, in the order of [`Rules::headers`]; a field
+    /// that is missing is `None`.
+    pub headers: &'a [Option<&'a [u8]>],
+}
+
+/// The limits that a request must pass, all or none.
+#[derive(Clone, Copy, Debug)]
+pub struct Selection<'r> {
+    layers: [Option<Layer<'r>>; MAX_LAYERS],
+    count: usize,
+    /// More matched than one request may have; those further on are left out.
+    overflow: bool,
+}
+
+/// One limit of one policy, for one subject.
+#[derive(Clone, Copy, Debug)]
+pub struct Layer<'r> {
+    /// The policy's place in [`Rules::policies`].
+    pub policy: usize,
+    /// Which of its limits.
+    pub index: usize,
+    /// The limit itself.
+    pub limit: &'r Limit,
+    /// What it costs.
+    pub cost: u64,
+    /// Do the limits come from an override?
+    pub overridden: bool,
+    key: SubjectKey,
+    subject: SubjectKey,
+}
+
+/// A request that does not tell who it comes from, and must.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the request has no {header:?} header field, and policy {policy:?} needs it")]
+pub struct Missing<'r> {
+    /// The policy that asks.
+    pub policy: &'r str,
+    /// The header field.
+    pub header: &'r str,
+}
+
+impl<'r> Selection<'r> {
+    /// The limits, in the order of the document.
+    pub fn layers(&self) -> impl Iterator<Item = &Layer<'r>> {
+        self.layers.iter().take(self.count).flatten()
+    }
+
+    /// How many limits there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Does no policy apply?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Did more limits match than [`MAX_LAYERS`], so that some were left out?
+    #[must_use]
+    pub fn overflow(&self) -> bool {
+        self.overflow
+    }
+}
+
+impl Layer<'_> {
+    /// What it is counted under: bytes that no other limit or subject has.
+    #[must_use]
+    pub fn key(&self) -> &[u8] {
+        self.key.as_slice()
+    }
+
+    /// What its policy's penalties are counted under: the same for all its
+    /// limits, and no limit's key.
+    pub(super) fn subject(&self) -> &[u8] {
+        self.subject.as_slice()
+    }
+
+    /// The question to ask of a table.
+    #[must_use]
+    pub fn request(&self) -> Request<'_> {
+        Request { key: self.key(), limit: self.limit, cost: self.cost }
+    }
+}
+
+impl Rules {
+    /// The limits of every policy that matches, for this request's subject.
+    ///
+    /// # Errors
+    /// A policy needs an identity that is required and missing.
+    pub fn select<'r>(&'r self, request: &Attributes<'_>) -> Result<Selection<'r>, Missing<'r>> {
+        let mut selection = Selection { layers: [None; MAX_LAYERS], count: 0, overflow: false };
+        let (listed, default) = match self.policies.split_last() {
+            Some((default, listed)) if self.has_default => (listed, Some(default)),
+            _ => (self.policies.as_slice(), None),
+        };
+        let mut matched = false;
+        for (place, policy) in listed.iter().enumerate() {
+            if policy.matcher.matches(request) {
+                matched = true;
+                self.add(place, policy, request, &mut selection)?;
+            }
+        }
+        if let (false, Some(policy)) = (matched, default) {
+            self.add(listed.len(), policy, request, &mut selection)?;
+        }
+        Ok(selection)
+    }
+
+    fn add<'r>(
+        &'r self,
+        place: usize,
+        policy: &'r Policy,
+        request: &Attributes<'_>,
+        selection: &mut Selection<'r>,
+    ) -> Result<(), Missing<'r>> {
+        let subject = self.subject(policy, request)?;
+        let found = policy.overrides.find(subject.as_slice());
+        let limits = found.unwrap_or(&policy.limits);
+        let cost = policy.cost.of(request);
+        let mut whole = SubjectKey::default();
+        whole.push(policy.name.as_bytes());
+        whole.push(b"penalty");
+        whole.append(&subject);
+        for (index, limit) in limits.iter().enumerate() {
+            let mut key = SubjectKey::default();
+            key.push(policy.name.as_bytes());
+            key.push(&[index as u8]); // at most MAX_LAYERS limits
+            key.append(&subject);
+            let layer =
+                Layer { policy: place, index, limit, cost, overridden: found.is_some(), key, subject: whole };
+            match selection.layers.get_mut(selection.count) {
+                Some(room) => {
+                    *room = Some(layer);
+                    selection.count += 1;
+                }
+                None => selection.overflow = true,
+            }
+        }
+        Ok(())
+    }
+
+    /// The values of a policy's key.
+    pub(super) fn subject<'r>(
+        &'r self,
+        policy: &'r Policy,
+        request: &Attributes<'_>,
+    ) -> Result<SubjectKey, Missing<'r>> {
+        let mut key = SubjectKey::default();
+        let named = |named: &Option<super::model::Named>| -> Result<Option<&[u8]>, Missing<'r>> {
+            let Some(named) = named else { return Ok(None) };
+            match request.header(named.header) {
+                None if named.required => {
+                    let header = self.headers.get(named.header).map_or("", |name| name.as_str());
+                    Err(Missing { policy: &policy.name, header })
+                }
+                value => Ok(value),
+            }
+        };
+        for part in &policy.key {
+            match part {
+                KeyPart::ApiKey => match named(&self.identity.api_key)? {
+                    Some(value) => key.push_digest(&digest(value)),
+                    None => key.push(b""),
+                },
+                KeyPart::User => key.push(named(&self.identity.user)?.unwrap_or(b"")),
+                KeyPart::Tenant => key.push(named(&self.identity.tenant)?.unwrap_or(b"")),
+                KeyPart::Ip => match self.client(request) {
+                    Some(address) => key.push_address(self.identity.ip.counted(address)),
+                    None => key.push(b""),
+                },
+                KeyPart::Route => key.push(request.route),
+                KeyPart::Method => key.push(request.method),
+                KeyPart::Path => key.push(request.path),
+                KeyPart::Header(place) => key.push(request.header(*place).unwrap_or(b"")),
+                KeyPart::Global => key.push(b""),
+            }
+        }
+        Ok(key)
+    }
+
+    /// The client's address.
+    #[must_use]
+    pub fn client(&self, request: &Attributes<'_>) -> Option<IpAddr> {
+        let rules = &self.identity.ip;
+        let chain = rules.header.and_then(|(place, _)| request.header(place));
+        request.peer.map(|peer| rules.client(peer, chain))
+    }
+}
+
+impl Attributes<'_> {
+    /// A header field that is there and not empty.
+    fn header(&self, place: usize) -> Option<&[u8]> {
+        self.headers.get(place).copied().flatten().filter(|value| !value.is_empty())
+    }
+}
+
+impl Matcher {
+    /// Is the policy for this request?
+    #[must_use]
+    pub fn matches(&self, request: &Attributes<'_>) -> bool {
+        let is = |asked: &Option<alloc::string::String>, value: &[u8]| {
+            asked.as_ref().is_none_or(|asked| asked.as_bytes() == value)
+        };
+        let host = self.host.as_ref().is_none_or(|host| request.host.eq_ignore_ascii_case(host.as_bytes()));
+        let method = self.methods.is_empty() || self.methods.iter().any(|m| m.as_bytes() == request.method);
+        let path = self.path.as_ref().is_none_or(|pattern| pattern.matches(request.path));
+        let headers = self.headers.iter().all(|(place, asked)| match (request.header(*place), asked) {
+            (Some(value), Some(asked)) => value == asked.as_bytes(),
+            (Some(_), None) => true,
+            (None, _) => false,
+        });
+        is(&self.route, request.route) && host && method && path && headers
+    }
+}
+
+impl PathPattern {
+    fn matches(&self, path: &[u8]) -> bool {
+        match self {
+            PathPattern::Exact(exact) => path == exact.as_bytes(),
+            PathPattern::Below(prefix) => path.starts_with(prefix.as_bytes()),
+        }
+    }
+}
+
+impl Cost {
+    fn of(self, request: &Attributes<'_>) -> u64 {
+        match self {
+            Cost::Fixed(cost) => cost,
+            Cost::Header { header, max, default } => {
+                let told = request.header(header).and_then(|value| core::str::from_utf8(value).ok());
+                told.and_then(|text| text.parse::<u64>().ok()).map_or(default, |cost| cost.min(max))
+            }
+        }
+    }
+}
