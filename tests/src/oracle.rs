@@ -98,7 +98,7 @@ impl Oracle {
     fn bucket(&mut self, cost: u64, now: Nanos) -> Decision {
         let (level, burst) = (self.level(now), whole(self.limit.burst()));
         let after = &level + whole(cost);
-        let allowed = after <= burst;
+        let allowed = cost == 0 || after <= burst;
         let left = if allowed { after.clone() } else { level.clone() };
         let span = |tokens: Rational| number(&(tokens.max(whole(0)) / self.rate()).ceil()).min(NEVER - 1);
         let mut decision = self.answer(
@@ -283,7 +283,8 @@ impl Oracle {
 
     /// Another limit from `now` on: what was spent stays spent, token for
     /// token. A bucket's debt is rounded up to a whole nanosecond's share of
-    /// the new rate's unit; counts of other windows move into the open one.
+    /// the new rate's unit; counts of windows of another length move
+    /// into the open one, where more than the limit is just full.
     pub fn set_limit(&mut self, limit: Limit, now: Nanos) {
         let now = self.held(now);
         let old = self.limit;
@@ -297,12 +298,13 @@ impl Oracle {
             Algorithm::FixedWindow if old.period() != limit.period() => {
                 let count = if now < self.end { self.current } else { 0 };
                 self.limit = limit;
-                (self.end, self.current) = (self.window_end(now), count);
+                (self.end, self.current) = (self.window_end(now), count.min(limit.limit()));
             }
             Algorithm::SlidingWindow if old.period() != limit.period() => {
                 let (_, current, previous) = self.windows(now);
                 self.limit = limit;
-                (self.end, self.current, self.previous) = (self.window_end(now), current + previous, 0);
+                let spent = (current + previous).min(limit.limit());
+                (self.end, self.current, self.previous) = (self.window_end(now), spent, 0);
             }
             _ => self.limit = limit,
         }

@@ -244,7 +244,9 @@ fn law_7_slots_lost_while_the_clock_stands() {
 /// killed: a charge is made or it is not.
 #[test]
 fn law_7_kills_never_add_to_what_is_admitted() {
-    for text in ["1000/h", "fixed_window 1000/d", "7/h burst 1000", "sliding_window 1000/d", "sliding_log 1000/d"] {
+    for text in
+        ["1000/h", "fixed_window 1000/d", "7/h burst 1000", "sliding_window 1000/d", "sliding_log 1000/d"]
+    {
         let limit: Limit = text.parse().unwrap();
         let shared = Shared::new(Config { capacity: 64, rows: 4, row_entries: 1000 });
         let tally = shared.tally();

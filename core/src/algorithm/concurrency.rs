@@ -28,7 +28,8 @@ where
         retry_after: match (allowed, cost > limit.limit()) {
             (true, _) => 0,
             (false, true) => NEVER,
-            (false, false) => nth(&live, in_flight - (limit.limit() - cost)) - now, // denied: positive
+            // Holds may go between two looks at them: then it is worth another try at once.
+            (false, false) => nth(&live, in_flight - (limit.limit() - cost)).max(now + 1) - now,
         },
         reset_after: last - now,
         delay: 0,

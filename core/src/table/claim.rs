@@ -105,9 +105,9 @@ fn keep_earliest(best: &mut Option<(usize, Word, Nanos)>, slot: (usize, Word, Na
     }
 }
 
-/// Gives the key a slot that holds `word(place)`. Nothing if it has one
+/// Gives the key a slot that holds `word(place, what was there)`. Nothing if it has one
 /// already, or if another thread gave it one meanwhile: look again then.
-pub(super) fn claim<C: Candidates>(c: &C, now: Nanos, word: impl Fn(usize) -> Word) -> Option<usize> {
+pub(super) fn claim<C: Candidates>(c: &C, now: Nanos, word: impl Fn(usize, Word) -> Word) -> Option<usize> {
     let depth = c.depth();
     let mut survey = survey(c, now, None, depth);
     if survey.settled.is_some() {
@@ -134,7 +134,7 @@ pub(super) fn claim<C: Candidates>(c: &C, now: Nanos, word: impl Fn(usize) -> Wo
         Counted::Eviction => c.count_eviction(),
         Counted::Nothing => {}
     }
-    settle(c, now, id, mark, word(id)).then_some(id)
+    settle(c, now, id, mark, word(id, old)).then_some(id)
 }
 
 /// Settles a mark of this key as `word`, unless the key is elsewhere.

@@ -21,7 +21,7 @@
 //! one that uses it after the mark finds the mark, and removes it.
 //!
 //! A new owner of a log begins at place 0 with a `floor` above every total
-//! that the row holds, by as much as one request of the owner before can add
+//! that the row holds and the floor before, by as much as one request of the owner before can add
 //! that is still on its way: what was there counts no more. Such a request
 //! finds that the row is another's, and is asked again.
 
@@ -252,7 +252,7 @@ impl<'m> Table<'m> {
         let is_log = limit.algorithm() == Algorithm::SlidingLog;
         let longest = self.parts.header.longest(if is_log { limit.period() } else { 0 });
         let walk = RowWalk { table: self, key, longest, reach: limit.limit() };
-        claim::claim(&walk, now, |row| walk.settled(row, Word::default()));
+        claim::claim(&walk, now, |row, old| walk.settled_after(row, old));
     }
 
     /// The first `entries` entries of a row.
@@ -432,6 +432,22 @@ impl RowWalk<'_, '_> {
     }
 }
 
+impl RowWalk<'_, '_> {
+    /// The word of the new owner of a row that was `old`'s.
+    fn settled_after(&self, row: usize, old: Word) -> Word {
+        if self.key.0 & HOLDS != 0 {
+            return Word { hi: self.key.0, lo: self.reach };
+        }
+        let slots = self.table.slots(row, u64::MAX);
+        let highest = slots.map(|slot| total(slot.load())).max().unwrap_or(0);
+        let is_log = old.hi != 0 && old.hi & HOLDS == 0 && old.lo < PENDING;
+        let floor = if is_log { highest.max(old.lo & VALUE) } else { highest };
+        // Above it by what a request on its way can still add.
+        let lo = floor.saturating_add(self.table.parts.row_entries()).min(VALUE);
+        Word { hi: self.key.0, lo }
+    }
+}
+
 impl Candidates for RowWalk<'_, '_> {
     fn probes(&self) -> usize {
         self.table.parts.rows().min(WINDOW)
@@ -494,15 +510,7 @@ impl Candidates for RowWalk<'_, '_> {
     }
 
     fn settled(&self, id: usize, _pending: Word) -> Word {
-        let lo = if self.key.0 & HOLDS != 0 {
-            self.reach
-        } else {
-            let slots = self.table.slots(id, u64::MAX);
-            let highest = slots.map(|slot| total(slot.load())).max().unwrap_or(0);
-            // Above it by what a request on its way can still add.
-            highest.saturating_add(self.table.parts.row_entries()).min(VALUE)
-        };
-        Word { hi: self.key.0, lo }
+        self.settled_after(id, Word::default())
     }
 
     fn count_used(&self) {

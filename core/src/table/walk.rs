@@ -219,7 +219,7 @@ impl<'t, 'm> Walk<'t, 'm> {
     /// Nothing if the key was found there already, or somebody was faster.
     #[cold]
     pub(super) fn claim(&self, now: Nanos, word: impl Fn(usize) -> Word) -> Option<usize> {
-        claim::claim(self, now, word)
+        claim::claim(self, now, |id, _| word(id))
     }
 
     #[inline]
