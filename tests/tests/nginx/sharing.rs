@@ -9,13 +9,15 @@ use tollgate_tests::nginx::{Conn, Nginx, request, send_signal};
 /// `n` requests at once, over as many connections; how many were answered 200, and how many 429.
 fn at_once(nginx: &Nginx, path: &'static str, n: usize) -> (usize, usize) {
     const THREADS: usize = 20;
+    // All are connected before any thread waits for the others, so that nobody waits in vain.
+    let all: Vec<Vec<_>> =
+        (0..THREADS).map(|_| (0..n / THREADS).map(|_| Conn::open(nginx.port(1))).collect()).collect();
     let barrier = Arc::new(Barrier::new(THREADS));
-    let port = nginx.port(1);
-    let threads: Vec<_> = (0..THREADS)
-        .map(|_| {
+    let threads: Vec<_> = all
+        .into_iter()
+        .map(|mut conns| {
             let barrier = Arc::clone(&barrier);
             thread::spawn(move || {
-                let mut conns: Vec<_> = (0..n / THREADS).map(|_| Conn::open(port)).collect();
                 barrier.wait();
                 for conn in &mut conns {
                     conn.request("GET", path, &[("X-Api-Key", "everybody")]);
