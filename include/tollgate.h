@@ -7,11 +7,12 @@
  *   says otherwise, NULL is TOLLGATE_ERR_NULL, a misaligned pointer TOLLGATE_ERR_ALIGN, and an opaque
  *   object that was never made TOLLGATE_ERR_ARGUMENT. "Errors" lists what can happen besides.
  * - Memory is the caller's: ask ..._layout how much and how aligned, then ..._init or ..._attach.
- *   There is nothing to free: when nobody uses the object any more, the memory is the caller's again.
+ *   When nobody uses the object any more, the memory is the caller's again. Only rules are made of
+ *   memory of the library's, and given back with tollgate_rules_free.
  * - Time is the caller's: nanoseconds of one clock that does not jump, such as CLOCK_MONOTONIC.
  * - Every function may be called by any number of threads. A const bucket, table or counter may be
  *   used by any number of threads and processes at once; one that is not const, by one at a time.
- * - Nothing here allocates, locks, blocks or reads a clock.
+ * - Nothing here but tollgate_rules_parse allocates, and nothing locks, blocks or reads a clock.
  */
 
 #ifndef TOLLGATE_H
@@ -560,6 +561,220 @@ tollgate_status tollgate_table_stats_read(const tollgate_table *table,
 tollgate_status tollgate_table_live(const tollgate_table *table,
                                     uint64_t now_ns,
                                     uint64_t *live);
+
+/* The rules file: compiled off the request path, asked on it --------------- */
+
+/** The longest name of a policy or header field, with its final NUL. */
+#define TOLLGATE_NAME_SIZE 65u
+
+/** The most header fields that a rules document may name. */
+#define TOLLGATE_MAX_HEADERS 64u
+
+/** It admitted, and was charged. */
+#define TOLLGATE_OUTCOME_ADMITTED 0u
+
+/** It denied. */
+#define TOLLGATE_OUTCOME_DENIED 1u
+
+/** It would have admitted, but another denied: nothing was charged. */
+#define TOLLGATE_OUTCOME_SPARED 2u
+
+/** In dry run: it would have denied. */
+#define TOLLGATE_OUTCOME_WOULD_DENY 3u
+
+/**
+ * A rules document, compiled. It is made of memory of the library's own, and
+ * given back with tollgate_rules_free.
+ */
+typedef struct tollgate_rules tollgate_rules;
+
+/** What a policy is. Plain data; the name lives as long as the rules. */
+typedef struct tollgate_policy {
+    /** Its name. */
+    const char *name;
+    /** Bytes of the name; no NUL follows. */
+    size_t name_len;
+    /** Its limits, for subjects without an override. */
+    uint32_t limits;
+    /** 1 when it is counted and not enforced, else 0. */
+    uint32_t dry_run;
+    /** Rows that give a subject other limits. */
+    uint64_t overrides;
+} tollgate_policy;
+
+/** Bytes with their length. `data` is NULL for what is not there. */
+typedef struct tollgate_bytes {
+    /** Any bytes, or NULL. */
+    const void *data;
+    /** How many. */
+    size_t len;
+} tollgate_bytes;
+
+/**
+ * What a host knows of a request. All of it may be the client's word, but
+ * for the route and the peer. Plain data.
+ */
+typedef struct tollgate_attributes {
+    /** sizeof(tollgate_attributes). */
+    uint32_t struct_size;
+    /** 0. */
+    uint32_t reserved;
+    /** The name that the host's configuration gives the place. */
+    tollgate_bytes route;
+    /** Such as "GET". */
+    tollgate_bytes method;
+    /** Without a port. */
+    tollgate_bytes host;
+    /** Without the query. */
+    tollgate_bytes path;
+    /**
+     * The address of who opened the connection, as text such as "192.0.2.1"
+     * or "2001:db8::1"; not there for a local socket.
+     */
+    tollgate_bytes peer;
+    /**
+     * The values of the header fields that tollgate_rules_header names, in
+     * its order.
+     */
+    const tollgate_bytes *headers;
+    /** How many: what tollgate_rules_header_count tells. */
+    size_t header_count;
+} tollgate_attributes;
+
+/** What one limit of one policy said. Plain data. */
+typedef struct tollgate_layer {
+    /** The policy's index, as for tollgate_rules_policy. */
+    uint32_t policy;
+    /** Which of its limits, from 0. */
+    uint32_t limit;
+    /** TOLLGATE_OUTCOME_ADMITTED to TOLLGATE_OUTCOME_WOULD_DENY. */
+    uint32_t outcome;
+    /** 1 when the limit comes from an override, else 0. */
+    uint32_t overridden;
+    /** Its decision. */
+    tollgate_decision decision;
+    /** Units in flight, under a concurrency limit. */
+    tollgate_hold hold;
+} tollgate_layer;
+
+/** The answer to one request. Plain data, of use without the rules. */
+typedef struct tollgate_answer {
+    /** 1 when the request may pass, else 0. */
+    uint32_t allowed;
+    /**
+     * The HTTP status of a denial: 401 when an identity is missing, else the
+     * document's (429); 0 when it may pass.
+     */
+    uint32_t status;
+    /** Layers that follow. */
+    uint32_t count;
+    /**
+     * The layer that stands for all: of those that deny the one that takes
+     * longest, else the one that leaves least; `count` when none is enforced.
+     */
+    uint32_t tightest;
+    /** Nanoseconds that an admitted request has to wait. */
+    uint64_t delay_ns;
+    /**
+     * The policy of the tightest layer, or the one that needs an identity; a
+     * C string.
+     */
+    char policy[TOLLGATE_NAME_SIZE];
+    /** The header field that is missing, a C string; empty if none is. */
+    char missing[TOLLGATE_NAME_SIZE];
+    /** 0. */
+    uint8_t reserved[6];
+    /** The limit of the tightest layer, for tollgate_http_fields. */
+    tollgate_limit limit;
+    /** What each limit said. */
+    tollgate_layer layers[TOLLGATE_MAX_LAYERS];
+} tollgate_answer;
+
+/**
+ * Compiles a rules document. It is taken whole, or not at all.
+ *
+ * `seed` is a secret, from the system's random source. `message`: NULL, or
+ * room for `message_size` bytes that on an error receives what is wrong, one
+ * line each ("line 3, column 7: policies[0].name: ..."), as a C string, cut
+ * if need be. Allocates: call it off the request path. Errors:
+ * TOLLGATE_ERR_PARSE.
+ */
+tollgate_status tollgate_rules_parse(const char *text,
+                                     size_t len,
+                                     const uint64_t *seed,
+                                     tollgate_rules **rules,
+                                     char *message,
+                                     size_t message_size);
+
+/**
+ * Gives compiled rules back. NULL is legal, and does nothing. Nobody else may
+ * use them any more.
+ *
+ * `rules` is NULL or comes from tollgate_rules_parse, and was not freed.
+ */
+void tollgate_rules_free(tollgate_rules *rules);
+
+/** How many header fields requests must bring along. */
+tollgate_status tollgate_rules_header_count(const tollgate_rules *rules, size_t *count);
+
+/**
+ * The name of such a header field, in lower case; no NUL follows. It lives as
+ * long as the rules. Errors: TOLLGATE_ERR_RANGE.
+ */
+tollgate_status tollgate_rules_header(const tollgate_rules *rules,
+                                      size_t index,
+                                      const char **name,
+                                      size_t *len);
+
+/** How many policies there are; the default, if any, is the last. */
+tollgate_status tollgate_rules_policy_count(const tollgate_rules *rules, size_t *count);
+
+/** What a policy is. Errors: TOLLGATE_ERR_RANGE. */
+tollgate_status tollgate_rules_policy(const tollgate_rules *rules,
+                                      size_t index,
+                                      tollgate_policy *policy);
+
+/**
+ * Which header fields answers carry: TOLLGATE_FIELDS_OFF to
+ * TOLLGATE_FIELDS_RATELIMIT.
+ */
+tollgate_status tollgate_rules_fields(const tollgate_rules *rules, uint32_t *family);
+
+/**
+ * Can this table hold every limit of the rules, overrides included? Ask when
+ * rules are loaded. `message` as in tollgate_rules_parse, one line. Errors:
+ * TOLLGATE_ERR_UNSUPPORTED.
+ */
+tollgate_status tollgate_rules_accepts(const tollgate_rules *rules,
+                                       const tollgate_table *table,
+                                       char *message,
+                                       size_t message_size);
+
+/**
+ * Asks a table all that the rules ask of one request: every policy that
+ * matches, all or none.
+ *
+ * `now_ns` is a monotonic clock, the same for all who share the table. Any
+ * attributes and time are legal. Lock-free, allocates nothing; threads and
+ * processes may call it at the same time, on the same rules too. Holds in the
+ * answer are given back with tollgate_rules_release. Errors:
+ * TOLLGATE_ERR_ARGUMENT for a wrong struct_size or header_count.
+ *
+ * `table` is a view whose memory is still mapped; the pointers lead to what
+ * their types say.
+ */
+tollgate_status tollgate_rules_check(const tollgate_rules *rules,
+                                     const tollgate_table *table,
+                                     const tollgate_attributes *attributes,
+                                     uint64_t now_ns,
+                                     tollgate_answer *answer);
+
+/**
+ * Gives back the units in flight of an answer, when the request is over. As
+ * tollgate_rules_check for threads and processes.
+ */
+tollgate_status tollgate_rules_release(const tollgate_table *table,
+                                       const tollgate_answer *answer);
 
 /* A decision as header fields and a problem body --------------------------- */
 

@@ -12,6 +12,7 @@
 //! subject: all who do not tell who they are share it.
 
 mod check;
+mod explain;
 mod identity;
 mod json;
 mod key;
@@ -22,6 +23,7 @@ mod penalty;
 mod select;
 
 pub use check::{Answer, Outcome, check, give_back};
+pub use explain::{Explained, KeyField, KeyValue, Mismatch, Printable};
 pub use json::RuleError;
 pub use key::SubjectKey;
 pub use model::{
@@ -29,5 +31,5 @@ pub use model::{
     PathPattern, Penalty, Policy, Rules, Store,
 };
 pub use overrides::Overrides;
-pub use parse::{MAX_DOCUMENT, MAX_KEY_PARTS, MAX_NAME};
+pub use parse::{MAX_DOCUMENT, MAX_HEADERS, MAX_KEY_PARTS, MAX_NAME};
 pub use select::{Attributes, Layer, Missing, Selection};

@@ -11,12 +11,15 @@ mod counters;
 mod http;
 mod limit;
 mod memory;
+mod rules;
 mod status;
 mod table;
+mod text;
 
 pub use bucket::*;
 pub use counters::*;
 pub use http::*;
 pub use limit::*;
+pub use rules::*;
 pub use status::*;
 pub use table::*;

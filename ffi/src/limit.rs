@@ -10,6 +10,7 @@ use crate::status::{
     TOLLGATE_ERR_ARGUMENT, TOLLGATE_ERR_NULL, TOLLGATE_ERR_PARSE, TOLLGATE_ERR_RANGE, TOLLGATE_ERR_SIZE,
     describe, run, tollgate_status,
 };
+use crate::text::Message;
 
 /// Tokens refill steadily; a full bucket admits `burst` at once.
 pub const TOLLGATE_TOKEN_BUCKET: u32 = 0;
@@ -275,6 +276,14 @@ pub(crate) unsafe fn limit_of<'a>(limit: *const tollgate_limit) -> Result<&'a Li
     unsafe { kept::<tollgate_limit, Limit>(limit, MARK) }
 }
 
+/// A limit as C keeps it.
+pub(crate) fn keep_limit(limit: &Limit) -> tollgate_limit {
+    let mut kept = tollgate_limit { opaque: [0; 16] };
+    // SAFETY: the storage is ours.
+    let _ = unsafe { keep(&raw mut kept, MARK, *limit) }; // neither NULL nor misaligned
+    kept
+}
+
 /// Is `struct_size` that of `T`?
 pub(crate) fn sized<T>(struct_size: u32) -> Result<(), tollgate_status> {
     let matches = usize::try_from(struct_size).is_ok_and(|size| size == size_of::<T>());
@@ -363,10 +372,7 @@ unsafe fn made(
 
 /// Writes the reason of a refusal, and tells its status.
 fn explain(refusal: &Refusal, message: &Outputs<u8>) -> tollgate_status {
-    let mut line = Line::default();
-    let _ = write!(line, "{refusal}"); // cut at the line's end
-    line.cut(message.len());
-    let _ = message.copy(line.terminated()); // an empty room stays empty
+    Message::say(message, format_args!("{refusal}"));
     refusal.status()
 }
 
@@ -385,14 +391,6 @@ impl Default for Line {
 impl Line {
     fn end(&self) -> usize {
         self.len
-    }
-
-    /// Shortens the text so that it fits in `size` bytes with its NUL.
-    fn cut(&mut self, size: usize) {
-        self.len = self.len.min(size.saturating_sub(1));
-        if let Some(end) = self.bytes.get_mut(self.len) {
-            *end = 0;
-        }
     }
 
     fn terminated(&self) -> &[u8] {

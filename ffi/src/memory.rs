@@ -229,3 +229,17 @@ fn bounded<T>(len: usize) -> Result<(), tollgate_status> {
     let bytes = len.checked_mul(size_of::<T>()).ok_or(TOLLGATE_ERR_SIZE)?;
     isize::try_from(bytes).map(|_| ()).map_err(|_| TOLLGATE_ERR_SIZE)
 }
+
+/// Puts an object into memory of the library's own, for C to hold.
+pub(crate) fn give<T>(value: T) -> *mut T {
+    Box::into_raw(Box::new(value))
+}
+
+/// Takes back what [`give`] gave, and drops it.
+///
+/// # Safety
+/// `pointer` comes from [`give`], nobody else uses it, and it was not taken.
+pub(crate) unsafe fn take<T>(pointer: *mut T) {
+    // SAFETY: the caller's contract.
+    drop(unsafe { Box::from_raw(pointer) });
+}

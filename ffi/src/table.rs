@@ -462,12 +462,7 @@ pub unsafe extern "C" fn tollgate_table_release(
     run(|| {
         // SAFETY: the caller's contract.
         let (table, hold) = unsafe { (table_of(table)?, input(hold)?) };
-        table.release(&Hold {
-            row: hold.row,
-            fingerprint: hold.fingerprint,
-            expires: hold.expires_ns,
-            units: hold.units,
-        });
+        table.release(&hold.into());
         Ok(())
     })
 }
@@ -516,6 +511,12 @@ pub unsafe extern "C" fn tollgate_table_live(
         out.write(table.live(now_ns));
         Ok(())
     })
+}
+
+impl From<&tollgate_hold> for Hold {
+    fn from(hold: &tollgate_hold) -> Self {
+        Hold { row: hold.row, fingerprint: hold.fingerprint, expires: hold.expires_ns, units: hold.units }
+    }
 }
 
 impl From<Hold> for tollgate_hold {
@@ -567,7 +568,7 @@ impl<'a> Layers<'a> {
 /// # Safety
 /// `table` is NULL or leads to a `tollgate_table`.
 #[inline]
-unsafe fn table_of<'a>(table: *const tollgate_table) -> Result<&'a Table<'a>, tollgate_status> {
+pub(crate) unsafe fn table_of<'a>(table: *const tollgate_table) -> Result<&'a Table<'a>, tollgate_status> {
     // SAFETY: the caller's contract.
     unsafe { kept::<tollgate_table, Table<'a>>(table, MARK) }
 }

@@ -29,6 +29,11 @@ static struct {
     tollgate_table_stats stats;
     tollgate_http_field fields[TOLLGATE_HTTP_FIELDS_MAX];
     tollgate_counters_snapshot snapshot;
+    tollgate_rules *rules;
+    tollgate_policy policy;
+    tollgate_answer answer;
+    const char *name;
+    uint32_t family;
     char text[TOLLGATE_HTTP_PROBLEM_SIZE];
 } out;
 

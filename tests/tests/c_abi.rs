@@ -21,6 +21,11 @@ fn no_abuse_of_values_harms() {
     every_way_unharmed("tests/c/abuse_values.c");
 }
 
+#[test]
+fn rules_are_refused_or_taken_whole() {
+    every_way_unharmed("tests/c/abuse_rules.c");
+}
+
 fn every_way_unharmed(source: &str) {
     for (language, linkage, watch) in all_ways() {
         assert_eq!(compile(source, language, linkage, watch).run(), "unharmed: 0 failures\n");
@@ -46,7 +51,8 @@ fn the_header_is_what_the_sources_say() {
 fn every_function_is_abused() {
     let header = fs::read_to_string(root().join("include/tollgate.h")).unwrap();
     let read = |name: &str| fs::read_to_string(root().join("tests/c").join(name)).unwrap();
-    let abuse = read("abuse.h") + &read("abuse_pointers.c") + &read("abuse_values.c");
+    let abuse =
+        read("abuse.h") + &read("abuse_pointers.c") + &read("abuse_values.c") + &read("abuse_rules.c");
     let words = header.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '(');
     let functions: Vec<&str> = words
         .filter(|word| word.starts_with("tollgate_"))
@@ -84,6 +90,13 @@ fn sizes_and_offsets_are_the_same_on_both_sides() {
         tollgate_request { key, key_len, limit, cost }
         tollgate_hold { row, fingerprint, expires_ns, units }
         tollgate_table_stats { capacity, used, evictions, rows, rows_used, row_evictions }
+        tollgate_bytes { data, len }
+        tollgate_attributes { struct_size, reserved, route, method, host, path, peer, headers, header_count }
+        tollgate_layer { policy, limit, outcome, overridden, decision, hold }
+        tollgate_answer {
+            allowed, status, count, tightest, delay_ns, policy, missing, reserved, limit, layers
+        }
+        tollgate_policy { name, name_len, limits, dry_run, overrides }
         tollgate_http_field { name, name_len, value, value_len }
         tollgate_counters { opaque }
         tollgate_counters_snapshot { allowed, rejected, delayed, rejected_dry_run, delayed_dry_run, errors }

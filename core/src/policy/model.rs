@@ -230,6 +230,11 @@ impl Policy {
         &self.limits
     }
 
+    /// Every limit that it may apply, those of overrides included.
+    pub fn all_limits(&self) -> impl Iterator<Item = &Limit> {
+        self.limits.iter().chain(self.overrides.limits())
+    }
+
     /// Rows that give a subject other limits.
     #[must_use]
     pub fn overrides(&self) -> &Overrides {

@@ -53,6 +53,11 @@ impl Overrides {
         self.plans.get(row.plan as usize).map(|plan| &**plan)
     }
 
+    /// Every limit that a row gives.
+    pub fn limits(&self) -> impl Iterator<Item = &Limit> {
+        self.plans.iter().flat_map(|plan| plan.iter())
+    }
+
     /// How many rows there are.
     #[must_use]
     pub fn len(&self) -> usize {

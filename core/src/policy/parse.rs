@@ -24,6 +24,8 @@ use crate::time::{Nanos, SECOND};
 pub const MAX_DOCUMENT: usize = 256 << 20;
 /// The longest policy name.
 pub const MAX_NAME: usize = 64;
+/// The most header fields that a document may name.
+pub const MAX_HEADERS: usize = 64;
 /// The most parts of one key.
 pub const MAX_KEY_PARTS: usize = 8;
 
@@ -207,11 +209,15 @@ impl<'d> Compiler<'_, 'd> {
             return None;
         }
         let name = name.to_ascii_lowercase();
-        let known = self.headers.iter().position(|known| *known == name);
-        Some(known.unwrap_or_else(|| {
-            self.headers.push(name);
-            self.headers.len() - 1
-        }))
+        if let Some(known) = self.headers.iter().position(|known| *known == name) {
+            return Some(known);
+        }
+        if self.headers.len() == MAX_HEADERS {
+            self.reader.fail(node, format!("more than {MAX_HEADERS} header fields are named"));
+            return None;
+        }
+        self.headers.push(name);
+        Some(self.headers.len() - 1)
     }
 
     fn policy(&mut self, node: Node<'d, '_>, identity: &Identity, is_default: bool) -> Option<Policy> {

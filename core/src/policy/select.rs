@@ -224,19 +224,33 @@ impl Matcher {
     /// Is the policy for this request?
     #[must_use]
     pub fn matches(&self, request: &Attributes<'_>) -> bool {
-        let is = |asked: &Option<alloc::string::String>, value: &[u8]| {
-            asked.as_ref().is_none_or(|asked| asked.as_bytes() == value)
-        };
-        let host = self.host.as_ref().is_none_or(|host| request.host.eq_ignore_ascii_case(host.as_bytes()));
-        let method = self.methods.is_empty() || self.methods.iter().any(|m| m.as_bytes() == request.method);
-        let path = self.path.as_ref().is_none_or(|pattern| pattern.matches(request.path));
-        let headers = self.headers.iter().all(|(place, asked)| match (request.header(*place), asked) {
-            (Some(value), Some(asked)) => value == asked.as_bytes(),
-            (Some(_), None) => true,
-            (None, _) => false,
-        });
-        is(&self.route, request.route) && host && method && path && headers
+        self.is_route(request)
+            && self.is_host(request)
+            && self.is_method(request)
+            && self.is_path(request)
+            && self.headers.iter().all(|(place, asked)| is_header(request, *place, asked.as_deref()))
     }
+
+    pub(super) fn is_route(&self, request: &Attributes<'_>) -> bool {
+        self.route.as_ref().is_none_or(|route| route.as_bytes() == request.route)
+    }
+
+    pub(super) fn is_host(&self, request: &Attributes<'_>) -> bool {
+        self.host.as_ref().is_none_or(|host| request.host.eq_ignore_ascii_case(host.as_bytes()))
+    }
+
+    pub(super) fn is_method(&self, request: &Attributes<'_>) -> bool {
+        self.methods.is_empty() || self.methods.iter().any(|method| method.as_bytes() == request.method)
+    }
+
+    pub(super) fn is_path(&self, request: &Attributes<'_>) -> bool {
+        self.path.as_ref().is_none_or(|pattern| pattern.matches(request.path))
+    }
+}
+
+/// Is the header field there, and of the value that is asked for?
+pub(super) fn is_header(request: &Attributes<'_>, place: usize, asked: Option<&str>) -> bool {
+    request.header(place).is_some_and(|value| asked.is_none_or(|asked| value == asked.as_bytes()))
 }
 
 impl PathPattern {
@@ -249,7 +263,7 @@ impl PathPattern {
 }
 
 impl Cost {
-    fn of(self, request: &Attributes<'_>) -> u64 {
+    pub(super) fn of(self, request: &Attributes<'_>) -> u64 {
         match self {
             Cost::Fixed(cost) => cost,
             Cost::Header { header, max, default } => {

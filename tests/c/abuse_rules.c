@@ -1,0 +1,193 @@
+/*
+ * The functions of the rules file with every pointer NULL, misaligned, or leading to what was never
+ * made; documents that are broken in every way; and attributes that no client should send.
+ */
+#include "abuse.h"
+
+static const char DOCUMENT[] =
+    "{ \"identity\": { \"api_key\": { \"header\": \"x-api-key\", \"required\": true } },"
+    "  \"policies\": [ { \"name\": \"p\", \"match\": { \"path\": \"/api/*\" }, \"key\": "
+    "[\"api_key\"],"
+    "                    \"limits\": [ { \"rate\": \"2/m\" } ] } ] }";
+
+static const uint64_t seed[2] = {1, 2};
+static tollgate_rules *rules;
+
+static tollgate_bytes bytes(const char *text) {
+    tollgate_bytes made;
+    made.data = text;
+    made.len = text ? strlen(text) : 0;
+    return made;
+}
+
+static tollgate_attributes good_attributes(const tollgate_bytes *headers) {
+    tollgate_attributes made;
+    memset(&made, 0, sizeof made);
+    made.struct_size = sizeof made;
+    made.method = bytes("GET");
+    made.path = bytes("/api/x");
+    made.peer = bytes("192.0.2.1");
+    made.headers = headers;
+    made.header_count = 1;
+    return made;
+}
+
+static void pointers_are_checked(void) {
+    tollgate_bytes key = bytes("k");
+    tollgate_attributes good = good_attributes(&key);
+    size_t len = strlen(DOCUMENT);
+    REFUSES(NULL, tollgate_rules_parse(NULL, len, seed, &out.rules, NULL, 0));
+    REFUSES(NULL, tollgate_rules_parse(DOCUMENT, len, NULL, &out.rules, NULL, 0));
+    REFUSES(NULL, tollgate_rules_parse(DOCUMENT, len, seed, NULL, NULL, 0));
+    REFUSES(NULL, tollgate_rules_header_count(NULL, &out.count));
+    REFUSES(NULL, tollgate_rules_header_count(rules, NULL));
+    REFUSES(NULL, tollgate_rules_header(NULL, 0, &out.name, &out.len));
+    REFUSES(NULL, tollgate_rules_header(rules, 0, NULL, &out.len));
+    REFUSES(NULL, tollgate_rules_header(rules, 0, &out.name, NULL));
+    REFUSES(NULL, tollgate_rules_policy_count(NULL, &out.count));
+    REFUSES(NULL, tollgate_rules_policy_count(rules, NULL));
+    REFUSES(NULL, tollgate_rules_policy(NULL, 0, &out.policy));
+    REFUSES(NULL, tollgate_rules_policy(rules, 0, NULL));
+    REFUSES(NULL, tollgate_rules_fields(NULL, &out.family));
+    REFUSES(NULL, tollgate_rules_fields(rules, NULL));
+    REFUSES(NULL, tollgate_rules_accepts(NULL, &table, NULL, 0));
+    REFUSES(NULL, tollgate_rules_accepts(rules, NULL, NULL, 0));
+    REFUSES(NULL, tollgate_rules_check(NULL, &table, &good, 0, &out.answer));
+    REFUSES(NULL, tollgate_rules_check(rules, NULL, &good, 0, &out.answer));
+    REFUSES(NULL, tollgate_rules_check(rules, &table, NULL, 0, &out.answer));
+    REFUSES(NULL, tollgate_rules_check(rules, &table, &good, 0, NULL));
+    REFUSES(NULL, tollgate_rules_release(NULL, &out.answer));
+    REFUSES(NULL, tollgate_rules_release(&table, NULL));
+    good.headers = NULL;
+    REFUSES(NULL, tollgate_rules_check(rules, &table, &good, 0, &out.answer));
+    tollgate_rules_free(NULL);
+
+    static union {
+        uint64_t numbers[512];
+        char bytes[4096];
+    } zeros;
+    const tollgate_rules *never_made = (const tollgate_rules *)zeros.numbers;
+    good = good_attributes(&key);
+    REFUSES(ARGUMENT, tollgate_rules_check(never_made, &table, &good, 0, &out.answer));
+    REFUSES(ARGUMENT, tollgate_rules_fields(never_made, &out.family));
+    REFUSES(ALIGN,
+            tollgate_rules_fields((const tollgate_rules *)(void *)(zeros.bytes + 1), &out.family));
+}
+
+static void values_are_checked(void) {
+    tollgate_bytes key = bytes("k");
+    tollgate_attributes bad = good_attributes(&key);
+    REFUSES(RANGE, tollgate_rules_header(rules, 1, &out.name, &out.len));
+    REFUSES(RANGE, tollgate_rules_header(rules, SIZE_MAX, &out.name, &out.len));
+    REFUSES(RANGE, tollgate_rules_policy(rules, 1, &out.policy));
+    bad.struct_size = 0;
+    REFUSES(ARGUMENT, tollgate_rules_check(rules, &table, &bad, 0, &out.answer));
+    bad = good_attributes(&key);
+    bad.reserved = 1;
+    REFUSES(ARGUMENT, tollgate_rules_check(rules, &table, &bad, 0, &out.answer));
+    bad = good_attributes(&key);
+    bad.header_count = 0;
+    REFUSES(ARGUMENT, tollgate_rules_check(rules, &table, &bad, 0, &out.answer));
+    bad.header_count = SIZE_MAX;
+    REFUSES(ARGUMENT, tollgate_rules_check(rules, &table, &bad, 0, &out.answer));
+    bad = good_attributes(&key);
+    bad.path.len = SIZE_MAX;
+    REFUSES(SIZE, tollgate_rules_check(rules, &table, &bad, 0, &out.answer));
+}
+
+static void broken_documents_are_refused_with_a_reason(void) {
+    static const char *const broken[] = {
+        "",
+        "{",
+        "[]",
+        "null",
+        "{}",
+        "{ \"policies\": 3 }",
+        "{ \"policies\": [] }",
+        "{ \"policies\": [ { \"name\": \"p\" } ] }",
+        "{ \"policies\": [ {} ], \"x\": 1 }",
+        "\xff\xfe",
+    };
+    char reason[256], one[1];
+    for (size_t i = 0; i < COUNT(broken); i++) {
+        memset(reason, 0, sizeof reason);
+        REFUSES(PARSE, tollgate_rules_parse(broken[i], strlen(broken[i]), seed, &out.rules, reason,
+                                            sizeof reason));
+        HOLDS(strlen(reason) > 8);
+        REFUSES(PARSE, tollgate_rules_parse(broken[i], strlen(broken[i]), seed, &out.rules, one,
+                                            sizeof one));
+        HOLDS(one[0] == 0);
+        REFUSES(PARSE,
+                tollgate_rules_parse(broken[i], strlen(broken[i]), seed, &out.rules, NULL, 99));
+    }
+    for (size_t len = 0; len < strlen(DOCUMENT); len++) {
+        REFUSES(PARSE,
+                tollgate_rules_parse(DOCUMENT, len, seed, &out.rules, reason, sizeof reason));
+    }
+}
+
+static void requests_are_answered(void) {
+    tollgate_bytes key = bytes("k");
+    tollgate_attributes request = good_attributes(&key);
+    for (int i = 0; i < 3; i++) {
+        ACCEPTS(tollgate_rules_check(rules, &table, &request, SECOND, &out.answer));
+        HOLDS(out.answer.allowed == (i < 2) && out.answer.status == (i < 2 ? 0u : 429u));
+        HOLDS(out.answer.count == 1 && out.answer.tightest == 0 &&
+              strcmp(out.answer.policy, "p") == 0);
+        ACCEPTS(tollgate_rules_release(&table, &out.answer));
+    }
+    size_t count;
+    tollgate_http_field fields[TOLLGATE_HTTP_FIELDS_MAX];
+    char buffer[TOLLGATE_HTTP_BUFFER_SIZE];
+    ACCEPTS(tollgate_http_fields(TOLLGATE_FIELDS_X_RATELIMIT, "p", 1, &out.answer.limit,
+                                 &out.answer.layers[0].decision, buffer, sizeof buffer, fields,
+                                 &count));
+    HOLDS(count == 4);
+
+    key.data = NULL; /* the header field is not there */
+    ACCEPTS(tollgate_rules_check(rules, &table, &request, SECOND, &out.answer));
+    HOLDS(!out.answer.allowed && out.answer.status == 401 &&
+          strcmp(out.answer.missing, "x-api-key") == 0);
+
+    char *large = (char *)allocate(1 << 20);
+    for (int fill = 0; fill < 256; fill++) {
+        memset(large, fill, 1 << 20);
+        key.data = large;
+        key.len = 1 << 20;
+        request.peer = key;
+        request.host = request.method = request.route = key;
+        ACCEPTS(
+            tollgate_rules_check(rules, &table, &request, fill % 2 ? UINT64_MAX : 0, &out.answer));
+    }
+    free(large);
+    memset(&out, UNTOUCHED, sizeof out);
+}
+
+int main(void) {
+    prepare();
+    (void)counters, (void)decision; /* of no use here */
+    ACCEPTS(tollgate_rules_parse(DOCUMENT, strlen(DOCUMENT), seed, &rules, NULL, 0));
+    memset(&out, UNTOUCHED, sizeof out);
+    pointers_are_checked();
+    values_are_checked();
+    broken_documents_are_refused_with_a_reason();
+    requests_are_answered();
+
+    size_t count, len;
+    const char *name;
+    tollgate_policy policy;
+    uint32_t family;
+    ACCEPTS(tollgate_rules_header_count(rules, &count));
+    HOLDS(count == 1);
+    ACCEPTS(tollgate_rules_header(rules, 0, &name, &len));
+    HOLDS(len == 9 && memcmp(name, "x-api-key", len) == 0);
+    ACCEPTS(tollgate_rules_policy_count(rules, &count));
+    HOLDS(count == 1);
+    ACCEPTS(tollgate_rules_policy(rules, 0, &policy));
+    HOLDS(policy.name_len == 1 && policy.name[0] == 'p' && policy.limits == 1 && !policy.dry_run);
+    ACCEPTS(tollgate_rules_fields(rules, &family));
+    HOLDS(family == TOLLGATE_FIELDS_X_RATELIMIT);
+    ACCEPTS(tollgate_rules_accepts(rules, &table, NULL, 0));
+    tollgate_rules_free(rules);
+    return finish();
+}
