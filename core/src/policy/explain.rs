@@ -104,7 +104,9 @@ impl Rules {
                 policy,
                 mismatches,
                 missing,
-                key: subject.map(|subject| self.subject_fields(policy, subject.as_slice())).unwrap_or_default(),
+                key: subject
+                    .map(|subject| self.subject_fields(policy, subject.as_slice()))
+                    .unwrap_or_default(),
                 limits: found.unwrap_or(&policy.limits),
                 overridden: found.is_some(),
                 cost: policy.cost.of(request),
