@@ -123,7 +123,7 @@ fn one_thread(options: &Options) -> Vec<Row> {
 }
 
 fn two_threads(options: &Options) -> Row {
-    let plan = Plan { threads: 2, rounds: options.rounds(400), calls: 50_000 };
+    let plan = Plan { threads: 2, rounds: options.rounds(1_500), calls: 50_000 };
     let (bucket, fake) = (bucket(), fake());
     let times = interleaved(plan, &[&|round| ours(&bucket, round), &|round| governor(&fake, round)]);
     // The bucket was in debt all the time, so the debt of the last round is exact.
@@ -143,7 +143,7 @@ fn two_threads(options: &Options) -> Row {
 
 fn instructions(options: &Options) -> Vec<Row> {
     let calls = if options.quick { 20_000 } else { 200_000 };
-    let count = |name| count::instructions(name, calls);
+    let count = |name| count::instructions(name, "empty", calls);
     let (Some(ours), Some(bare), Some(denied), Some(fraction)) =
         (count("bucket"), count("bare"), count("denied"), count("fraction"))
     else {

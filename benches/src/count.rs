@@ -9,10 +9,10 @@ use std::process::Command;
 
 use crate::measure::{Contender, Round};
 
-/// Instructions of one call of what has that name; `None`, with a word on
-/// standard error, where valgrind is missing.
-pub(crate) fn instructions(name: &str, calls: usize) -> Option<f64> {
-    Some((total(name, calls)? - total("empty", calls)?) / calls as f64)
+/// Instructions of one call of what has that name, less those of `empty`;
+/// `None`, with a word on standard error, where valgrind is missing.
+pub(crate) fn instructions(name: &str, empty: &str, calls: usize) -> Option<f64> {
+    Some((total(name, calls)? - total(empty, calls)?) / calls as f64)
 }
 
 /// What is counted. Its name is known to [`total`].

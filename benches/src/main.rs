@@ -20,6 +20,7 @@ mod report;
 mod table;
 
 use std::env;
+use std::panic;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -46,6 +47,9 @@ impl Options {
         if self.quick { rounds.div_ceil(10) } else { rounds }
     }
 }
+
+/// Measures what has the ids that are asked for.
+type Part = fn(&Options) -> Vec<Row>;
 
 const USAGE: &str = "usage: tollgate-benches [--only <id prefix>] [--quick]";
 
@@ -80,16 +84,21 @@ fn count_calls(name: &str, calls: Option<String>) -> ExitCode {
 }
 
 fn run(options: &Options) -> ExitCode {
-    let parts: [(&str, fn(&Options) -> Vec<Row>); 3] =
-        [("bucket", bucket::rows), ("table", table::rows), ("nginx", nginx::rows)];
-    let mut rows = Vec::new();
+    let parts: [(&str, Part); 3] = [("bucket", bucket::rows), ("table", table::rows), ("nginx", nginx::rows)];
+    let (mut rows, mut failed) = (Vec::new(), false);
     report::print_heading();
     for (id, measure) in parts {
-        if options.wants(id) {
-            let part: Vec<Row> = measure(options).into_iter().filter(|row| options.wants(&row.id)).collect();
-            part.iter().for_each(report::print);
-            rows.extend(part);
+        if !options.wants(id) {
+            continue;
         }
+        // A check that failed has said so; the other parts are still of use.
+        let Ok(part) = panic::catch_unwind(|| measure(options)) else {
+            failed = true;
+            continue;
+        };
+        let part: Vec<Row> = part.into_iter().filter(|row| options.wants(&row.id)).collect();
+        part.iter().for_each(report::print);
+        rows.extend(part);
     }
     let with_goal = rows.iter().filter_map(Row::met);
     println!("{} of {} goals met", with_goal.clone().filter(|&met| met).count(), with_goal.count());
@@ -98,7 +107,7 @@ fn run(options: &Options) -> ExitCode {
     match report::write(&rows, &path) {
         Ok(()) => {
             println!("written to {}", path.display());
-            ExitCode::SUCCESS
+            if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
         }
         Err(error) => {
             eprintln!("{}: {error}", path.display());
@@ -107,8 +116,8 @@ fn run(options: &Options) -> ExitCode {
     }
 }
 
-/// `bench` in the folder that the program was built in.
+/// `bench` in cargo's target folder.
 fn folder() -> PathBuf {
     let target = env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    target.unwrap_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../target"))).join("bench")
+    target.unwrap_or_else(|| PathBuf::from("target")).join("bench")
 }

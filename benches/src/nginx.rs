@@ -50,13 +50,16 @@ fn open_locations() -> String {
     format!(
         "{OURS_ZONE} {PEER_ZONE_LEVEL}
          limit_req_zone $http_x_api_key zone=peer:1m rate=100000r/s;
+         limit_req_zone $uri zone=denied:1m rate=1r/m;
          server {{ listen 127.0.0.1:@port@;
              location = /none {{ empty_gif; }}
              location = /ours {{ tollgate zone=ours key=$http_x_api_key rate=100000r/s burst=100000; empty_gif; }}
              location = /ours-fields {{
                  tollgate_headers x-ratelimit;
                  tollgate zone=ours key=$http_x_api_key rate=100000r/s burst=100000; empty_gif; }}
-             location = /peer {{ limit_req zone=peer burst=100000 nodelay; empty_gif; }} }}"
+             location = /peer {{ limit_req zone=peer burst=100000 nodelay; empty_gif; }}
+             location = /ours-denied {{ tollgate zone=ours key=$uri rate=1/h burst=1; empty_gif; }}
+             location = /peer-denied {{ limit_req zone=denied; limit_req_status 429; empty_gif; }} }}"
     )
 }
 
@@ -70,7 +73,8 @@ fn instructions(options: &Options) -> Vec<Row> {
         let mut client = Client::connect(server.port());
         for number in 0..requests {
             let status = client.get(path, &keys[number % keys.len()]);
-            assert_eq!(status, 200, "{path} denied a request within its limit");
+            let expected = if path.ends_with("-denied") && number > 0 { 429 } else { 200 };
+            assert_eq!(status, expected, "{path}, request {number}");
         }
         server.instructions()
     };
@@ -80,6 +84,10 @@ fn instructions(options: &Options) -> Vec<Row> {
     };
     let (Some(none), Some(ours), Some(fields), Some(peer)) =
         (per_request("/none"), per_request("/ours"), per_request("/ours-fields"), per_request("/peer"))
+    else {
+        return Vec::new();
+    };
+    let (Some(ours_denied), Some(peer_denied)) = (per_request("/ours-denied"), per_request("/peer-denied"))
     else {
         return Vec::new();
     };
@@ -93,6 +101,14 @@ fn instructions(options: &Options) -> Vec<Row> {
             "instructions",
             fields - none,
             peer - none,
+            PEER,
+        ),
+        Row::new(
+            "nginx/instructions/denied",
+            "NGINX, instructions of a whole request that is denied (ours: Retry-After and a problem body)",
+            "instructions",
+            ours_denied,
+            peer_denied,
             PEER,
         ),
         Row::new(
@@ -115,14 +131,13 @@ fn requests(options: &Options, workers: usize, denied: bool) -> Vec<Row> {
             "{OURS_ZONE} {PEER_ZONE_LEVEL}
              limit_req_zone $http_x_api_key zone=peer:1m rate={limit};
              server {{ listen 127.0.0.1:@port@;
-                 location = /none {{ empty_gif; }}
                  location = /ours {{ tollgate zone=ours key=$http_x_api_key rate={limit} burst={burst} status=429; empty_gif; }}
                  location = /peer {{ limit_req zone=peer burst={burst} nodelay; limit_req_status 429; empty_gif; }} }}"
         ),
     );
-    let mut speeds = [Vec::new(), Vec::new(), Vec::new()];
-    let paths = ["/ours", "/peer", "/none"];
-    for number in 0..=options.rounds(9) {
+    let mut speeds = [Vec::new(), Vec::new()];
+    let paths = ["/ours", "/peer"];
+    for number in 0..=options.rounds(15) {
         for turn in 0..paths.len() {
             let index = (turn + number) % paths.len();
             let path = paths[index];
@@ -130,7 +145,7 @@ fn requests(options: &Options, workers: usize, denied: bool) -> Vec<Row> {
                 return Vec::new();
             };
             // A bucket of a minute admits few; all others are refused.
-            let refused = if denied && path != "/none" { load.requests } else { 0 };
+            let refused = if denied { load.requests } else { 0 };
             assert!(
                 load.refused.abs_diff(refused) <= 8,
                 "{path}: {load:?} where {refused} were to be refused"
@@ -140,21 +155,13 @@ fn requests(options: &Options, workers: usize, denied: bool) -> Vec<Row> {
             }
         }
     }
-    let [ours, peer, none] = speeds.map(|mut speeds| median(&mut speeds));
+    let [ours, peer] = speeds.map(|mut speeds| median(&mut speeds));
     let kind = if denied { "denied" } else { "allowed" };
     let id = format!("nginx/requests/{workers}-worker{}/{kind}", if workers == 1 { "" } else { "s" });
     let what =
         format!("NGINX, requests/s, {workers} worker(s), every request {kind} (wrk on the same 2 cores)");
-    let mut rows = vec![
-        // Within the noise of the machine.
-        Row::new(&id, &what, "requests/s", ours, peer, PEER).goal(0.97).higher(),
-    ];
-    if !denied {
-        rows.push(
-            Row::new(&format!("{id}/no-limiter"), &what, "requests/s", ours, none, "no limiter").higher(),
-        );
-    }
-    rows
+    // Within the noise of the machine.
+    vec![Row::new(&id, &what, "requests/s", ours, peer, PEER).goal(0.97).higher()]
 }
 
 /// A zone of 1 MB of each: how many keys it remembers.

@@ -19,6 +19,10 @@ use crate::report::Row;
 
 const HOT: usize = 1_000;
 const MANY: usize = 1_000_000;
+/// A table of 1 MB.
+const HOT_CAPACITY: u64 = 1 << 16;
+/// 1,000 keys are 80.6 % of it.
+const TIGHT_CAPACITY: u64 = 1_240;
 /// 1,000,000 keys are 80.6 % of it.
 const CAPACITY: u64 = 1_240_000;
 /// Room for every request of a run. The bucket does not refill meanwhile, so
@@ -34,35 +38,95 @@ const PEER: &str = "governor keyed (DashMap, defaults; quanta clock)";
 pub(crate) fn rows(options: &Options) -> Vec<Row> {
     let mut rows = Vec::new();
     prove();
-    if options.wants("table/hot") {
-        let sequence = Sequence::uniform(HOT, 1 << 14);
-        let shared = Shared::new(&sequence, HOT, 2 * HOT as u64);
-        for threads in [1, 2] {
-            let plan = Plan { threads, rounds: options.rounds(150), calls: 1 << 13 };
-            rows.extend(compare(&shared, plan, "hot", "1,000 hot keys", [0.45, 0.45], options));
-        }
-    }
-    if options.wants("table/hot/instructions") {
-        rows.extend(instructions(options));
-    }
-    for (id, what, make) in [
-        ("uniform", "1,000,000 keys, uniform", Sequence::uniform as fn(usize, usize) -> Sequence),
-        ("zipf", "1,000,000 keys, Zipf", Sequence::zipf),
-    ] {
-        if !options.wants(&format!("table/{id}")) {
+    let hot = Sequence::uniform as fn(usize, usize) -> Sequence;
+    let in_cache = Plan { threads: 0, rounds: options.rounds(150), calls: 1 << 13 };
+    let in_memory = Plan { threads: 0, rounds: options.rounds(40), calls: 100_000 };
+    let workloads = [
+        Workload {
+            id: "hot",
+            what: "1,000 hot keys in a table of 1 MB",
+            keys: HOT,
+            capacity: HOT_CAPACITY,
+            goal: Some(0.45),
+            batch_goal: None,
+            sequence: hot,
+            length: 1 << 14,
+            plan: in_cache,
+        },
+        Workload {
+            id: "tight",
+            what: "1,000 hot keys in a table that they fill to 80.6 %",
+            keys: HOT,
+            capacity: TIGHT_CAPACITY,
+            goal: None,
+            batch_goal: None,
+            sequence: hot,
+            length: 1 << 14,
+            plan: in_cache,
+        },
+        Workload {
+            id: "uniform",
+            what: "1,000,000 keys, uniform, 80.6 % full",
+            keys: MANY,
+            capacity: CAPACITY,
+            goal: Some(0.4),
+            batch_goal: Some(0.28),
+            sequence: hot,
+            length: 2_000_000,
+            plan: in_memory,
+        },
+        Workload {
+            id: "zipf",
+            what: "1,000,000 keys, Zipf, 80.6 % full",
+            keys: MANY,
+            capacity: CAPACITY,
+            goal: Some(0.4),
+            batch_goal: Some(0.28),
+            sequence: Sequence::zipf,
+            length: 2_000_000,
+            plan: in_memory,
+        },
+    ];
+    for workload in &workloads {
+        if !options.wants(&format!("table/{}/", workload.id)) {
             continue;
         }
-        let sequence = make(MANY, 2_000_000);
-        let shared = Shared::new(&sequence, MANY, CAPACITY);
+        let sequence = (workload.sequence)(workload.keys, workload.length);
+        let shared = Shared::new(&sequence, workload.keys, workload.capacity);
         for threads in [1, 2] {
-            let plan = Plan { threads, rounds: options.rounds(40), calls: 100_000 };
-            rows.extend(compare(&shared, plan, id, what, [0.4, 0.28], options));
+            if options.wants(&workload.row_id(threads, "")) {
+                rows.extend(compare(&shared, workload, threads));
+            }
         }
+    }
+    if options.wants("table/instructions") {
+        rows.extend(instructions(options));
     }
     if options.wants("table/bytes") {
         rows.extend(bytes());
     }
     rows
+}
+
+/// Which keys come, how often, and how full our table is.
+struct Workload {
+    id: &'static str,
+    what: &'static str,
+    keys: usize,
+    capacity: u64,
+    /// Of keys that are checked one by one, and in batches.
+    goal: Option<f64>,
+    batch_goal: Option<f64>,
+    sequence: fn(usize, usize) -> Sequence,
+    length: usize,
+    /// For any number of threads.
+    plan: Plan,
+}
+
+impl Workload {
+    fn row_id(&self, threads: usize, kind: &str) -> String {
+        format!("table/{}/{threads}-thread{}{kind}", self.id, if threads == 1 { "" } else { "s" })
+    }
 }
 
 /// Both limiters with the same keys in them.
@@ -111,6 +175,20 @@ impl<'s> Shared<'s> {
             let decision = black_box(&table).check(key.as_bytes(), black_box(limit), 1, now);
             admitted += usize::from(decision.allowed);
             black_box(&decision);
+            now += STEP_NS;
+        }
+        admitted
+    }
+
+    /// The loop alone.
+    fn empty(&self, round: Round) -> usize {
+        let (keys, mut now) = self.part(round);
+        let (table, limit) = (self.table(), &self.limit);
+        let mut admitted = 0;
+        for key in keys {
+            black_box((&table, limit));
+            black_box(key.as_bytes());
+            admitted += usize::from(black_box(now) != 0);
             now += STEP_NS;
         }
         admitted
@@ -172,15 +250,8 @@ impl<'s> Shared<'s> {
     }
 }
 
-/// `goals` are those of single checks and of batches.
-fn compare(
-    shared: &Shared<'_>,
-    plan: Plan,
-    id: &str,
-    what: &str,
-    goals: [f64; 2],
-    options: &Options,
-) -> Vec<Row> {
+fn compare(shared: &Shared<'_>, workload: &Workload, threads: usize) -> Vec<Row> {
+    let plan = Plan { threads, ..workload.plan };
     let clock = DefaultClock::default();
     // Each run starts from the buckets' present state.
     let before = shared.remaining();
@@ -202,22 +273,19 @@ fn compare(
         }
     }
     shared.verify(&charged);
-    let threads = plan.threads;
     let on =
         if threads == 1 { "1 thread".to_owned() } else { format!("{threads} pinned threads, per thread") };
-    let id = |kind: &str| format!("table/{id}/{threads}-thread{}{kind}", if threads == 1 { "" } else { "s" });
-    let what = |kind: &str| format!("table, {KEY_BYTES}-byte string keys, {what}, {on}, {kind}");
-    let row = |kind: &str, text: &str, time| Row::new(&id(kind), &what(text), "ns", time, times[1], PEER);
-    let batched = |row: Row| if shared.keys == MANY { row.goal(goals[1]) } else { row };
+    let row = |kind: &str, text: &str, time, goal| {
+        let what = format!("table, {KEY_BYTES}-byte string keys, {}, {on}, {text}", workload.what);
+        Row { goal, ..Row::new(&workload.row_id(threads, kind), &what, "ns", time, times[1], PEER) }
+    };
+    let batch = workload.batch_goal;
     vec![
-        row("", "caller's now", times[0]).goal(goals[0]),
-        row("/same-clock", "ours reads the peer's clock for each decision", times[2]),
-        batched(row("/batch-8", "caller's now, 8 keys checked in one call", times[3])),
-        batched(row("/batch-16", "caller's now, 16 keys checked in one call", times[4])),
+        row("", "caller's now", times[0], workload.goal),
+        row("/same-clock", "ours reads the peer's clock for each decision", times[2], None),
+        row("/batch-8", "caller's now, 8 keys checked in one call", times[3], batch),
+        row("/batch-16", "caller's now, 16 keys checked in one call", times[4], batch),
     ]
-    .into_iter()
-    .filter(|row| options.wants(&row.id))
-    .collect()
 }
 
 impl Shared<'_> {
@@ -231,18 +299,19 @@ impl Shared<'_> {
 fn instructions(options: &Options) -> Vec<Row> {
     let calls = if options.quick { 8_192 } else { 81_920 };
     let (Some(ours), Some(batch), Some(peer)) = (
-        count::instructions("hot", calls),
-        count::instructions("hot-batch", calls),
-        count::instructions("hot-governor", calls),
+        count::instructions("hot", "hot-empty", calls),
+        count::instructions("hot-batch", "hot-empty", calls),
+        count::instructions("hot-governor", "hot-empty", calls),
     ) else {
         return Vec::new();
     };
-    let what = "table, 23-byte string keys, 1,000 hot, instructions (callgrind; loop taken off)";
+    let what =
+        "table, 23-byte string keys, 1,000 hot in a table of 1 MB, instructions (callgrind; loop taken off)";
     vec![
-        Row::absolute("table/hot/instructions", what, "instructions", ours, 200.0),
-        Row::new("table/hot/instructions/governor", what, "instructions", ours, peer, PEER),
+        Row::absolute("table/instructions", what, "instructions", ours, 200.0),
+        Row::new("table/instructions/governor", what, "instructions", ours, peer, PEER),
         Row::new(
-            "table/hot/instructions/batch-8",
+            "table/instructions/batch-8",
             "the same, 8 keys in one call",
             "instructions",
             batch,
@@ -255,10 +324,11 @@ fn instructions(options: &Options) -> Vec<Row> {
 /// What [`count::instructions`] runs, by name.
 pub(crate) fn counted(name: &str, round: Round) -> Option<usize> {
     let sequence = Sequence::uniform(HOT, 1 << 14);
-    let shared = Shared::new(&sequence, HOT, 2 * HOT as u64);
+    let shared = Shared::new(&sequence, HOT, HOT_CAPACITY);
     let call: Contender<'_> = match name {
         "hot" => &|round| shared.ours(round),
         "hot-batch" => &|round| shared.batch::<8>(round),
+        "hot-empty" => &|round| shared.empty(round),
         "hot-governor" => &|round| shared.governor(round),
         _ => return None,
     };
