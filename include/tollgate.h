@@ -305,6 +305,13 @@ tollgate_status tollgate_bucket_set_limit(tollgate_bucket *bucket,
 
 /* The keyed table in the caller's memory ----------------------------------- */
 
+/**
+ * The memory that tollgate_table_init is given holds zeros only, as fresh
+ * pages of the system do: it is not cleared, and pages stay untouched until
+ * keys come. Without this flag all of it is written once.
+ */
+#define TOLLGATE_MEMORY_IS_ZERO 1u
+
 /** The most requests of one tollgate_table_check_all. */
 #define TOLLGATE_MAX_LAYERS 16u
 
@@ -312,8 +319,8 @@ tollgate_status tollgate_bucket_set_limit(tollgate_bucket *bucket,
 typedef struct tollgate_table_config {
     /** sizeof(tollgate_table_config). */
     uint32_t struct_size;
-    /** Must be 0. */
-    uint32_t reserved;
+    /** 0, or TOLLGATE_MEMORY_IS_ZERO. */
+    uint32_t flags;
     /**
      * Keys, 16 bytes each (32 under a sliding window): 1 to 2^40, rounded up
      * to a multiple of 4.

@@ -101,49 +101,68 @@ pub fn fields(
     decision: &Decision,
     buffer: &mut [u8],
 ) -> Result<Fields, BufferTooSmall> {
-    let mut out = Output { buffer, at: 0 };
-    let mut fields = Fields::default();
+    let mut writer = Writer { out: Output { buffer, at: 0 }, fields: Fields::default() };
     let reset = whole_seconds(decision.reset_after);
-    let mut add = |name: &'static str, value: fmt::Arguments<'_>| -> Result<(), BufferTooSmall> {
-        let start = out.at;
-        out.write_fmt(value).map_err(|_| BufferTooSmall(out.buffer.len()))?;
-        if let Some(field) = fields.fields.get_mut(fields.count) {
-            *field = Field { name, start, end: out.at };
-            fields.count += 1;
-        }
-        Ok(())
-    };
     match family {
         Family::Off => {}
         Family::XRateLimit => {
-            add("X-RateLimit-Limit", format_args!("{}", limit.burst()))?;
-            add("X-RateLimit-Remaining", format_args!("{}", decision.remaining))?;
-            add("X-RateLimit-Reset", format_args!("{reset}"))?;
+            writer.number("X-RateLimit-Limit", limit.burst())?;
+            writer.number("X-RateLimit-Remaining", decision.remaining)?;
+            writer.number("X-RateLimit-Reset", reset)?;
         }
         Family::RateLimit03 => {
-            add("RateLimit-Limit", format_args!("{}", limit.burst()))?;
-            add("RateLimit-Remaining", format_args!("{}", decision.remaining))?;
-            add("RateLimit-Reset", format_args!("{reset}"))?;
+            writer.number("RateLimit-Limit", limit.burst())?;
+            writer.number("RateLimit-Remaining", decision.remaining)?;
+            writer.number("RateLimit-Reset", reset)?;
         }
         Family::RateLimit => {
             let name = Quoted(cut(name));
             let quota = limit.limit();
             if limit.period().is_multiple_of(SECOND) {
                 let window = limit.period() / SECOND;
-                add("RateLimit-Policy", format_args!("{name};q={quota};w={window}"))?;
+                writer.text("RateLimit-Policy", format_args!("{name};q={quota};w={window}"))?;
             } else {
                 // The draft's window is whole seconds; leave out what is not.
-                add("RateLimit-Policy", format_args!("{name};q={quota}"))?;
+                writer.text("RateLimit-Policy", format_args!("{name};q={quota}"))?;
             }
             let (remaining, reset) = (decision.remaining, reset.min(MAX_INTEGER));
-            add("RateLimit", format_args!("{name};r={remaining};t={reset}"))?;
+            writer.text("RateLimit", format_args!("{name};r={remaining};t={reset}"))?;
         }
     }
     if !decision.allowed && decision.can_ever_fit() {
-        let seconds = whole_seconds(decision.retry_after).max(1);
-        add("Retry-After", format_args!("{seconds}"))?;
+        writer.number("Retry-After", whole_seconds(decision.retry_after).max(1))?;
     }
-    Ok(fields)
+    Ok(writer.fields)
+}
+
+/// Fields, as they are written.
+struct Writer<'b> {
+    out: Output<'b>,
+    fields: Fields,
+}
+
+impl Writer<'_> {
+    /// A field whose value is a number: on every answer, so without `fmt`.
+    fn number(&mut self, name: &'static str, value: u64) -> Result<(), BufferTooSmall> {
+        let start = self.out.at;
+        let written = self.out.write_str(itoa::Buffer::new().format(value));
+        self.add(name, start, written)
+    }
+
+    fn text(&mut self, name: &'static str, value: fmt::Arguments<'_>) -> Result<(), BufferTooSmall> {
+        let start = self.out.at;
+        let written = self.out.write_fmt(value);
+        self.add(name, start, written)
+    }
+
+    fn add(&mut self, name: &'static str, start: usize, written: fmt::Result) -> Result<(), BufferTooSmall> {
+        written.map_err(|_| BufferTooSmall(self.out.buffer.len()))?;
+        if let Some(field) = self.fields.fields.get_mut(self.fields.count) {
+            *field = Field { name, start, end: self.out.at };
+            self.fields.count += 1;
+        }
+        Ok(())
+    }
 }
 
 /// Writes the `application/problem+json` body of a denial; its length.

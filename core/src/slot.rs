@@ -92,10 +92,12 @@ impl Slot {
     }
 
     pub fn load(&self) -> Word {
+        death::step();
         Word::unpack(*self.word.lock().unwrap())
     }
 
     pub fn swap(&self, current: Word, new: Word) -> Result<(), Word> {
+        death::step();
         let mut word = self.word.lock().unwrap();
         if *word != current.pack() {
             return Err(Word::unpack(*word));
@@ -106,5 +108,33 @@ impl Slot {
 
     pub(crate) fn reset(&self) {
         *self.word.lock().unwrap() = 0;
+    }
+}
+
+/// Threads that stop for ever before one of their operations, as a process
+/// does that is killed there. Only under loom.
+#[cfg(loom)]
+pub mod death {
+    use core::cell::Cell;
+
+    loom::thread_local! {
+        static LEFT: Cell<Option<u32>> = Cell::new(None);
+    }
+
+    struct Died;
+
+    pub(super) fn step() {
+        match LEFT.with(Cell::get) {
+            Some(0) => std::panic::resume_unwind(std::boxed::Box::new(Died)),
+            left => LEFT.with(|cell| cell.set(left.map(|n| n - 1))),
+        }
+    }
+
+    /// Runs `body`, which dies before its operation number `steps`: nothing then.
+    pub fn after<R>(steps: u32, body: impl FnOnce() -> R) -> Option<R> {
+        LEFT.with(|cell| cell.set(Some(steps)));
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).ok();
+        LEFT.with(|cell| cell.set(None));
+        outcome
     }
 }

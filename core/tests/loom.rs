@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use loom::sync::Arc;
 use loom::thread;
 use tollgate_core::key::Seed;
+use tollgate_core::slot::death;
 use tollgate_core::table::{Config, Header, Line, Table};
 use tollgate_core::{Limit, Nanos};
 
@@ -38,7 +39,7 @@ impl Memory {
         let lines = (0..config.lines().unwrap()).map(|_| Line::default()).collect();
         let header = HEADERS.with(|(headers, turn)| headers[turn.replace(turn.get() ^ 1)]);
         let memory = Memory { header, lines };
-        Table::init(memory.header, &memory.lines, config, Seed([5, 6])).unwrap();
+        Table::init(memory.header, &memory.lines, config, Seed([5, 6]), true).unwrap();
         Arc::new(memory)
     }
 
@@ -96,7 +97,7 @@ fn idle_table() -> Arc<Memory> {
 #[test]
 fn two_threads_bring_the_same_new_key() {
     for (text, burst) in [("1/m", 1), ("1/m burst 2", 2), ("fixed_window 1/m", 1), ("7/m burst 1", 1)] {
-        every_order("two threads, one new key", 3, move || {
+        every_order("two threads, one new key", 4, move || {
             let memory = Memory::new(4, 0, 0);
             let limit = limit(text);
             let total = admitted(&memory, vec![check(b"key", limit, NOW), check(b"key", limit, NOW)]);
@@ -109,7 +110,7 @@ fn two_threads_bring_the_same_new_key() {
 
 #[test]
 fn three_threads_bring_the_same_new_key() {
-    every_order("three threads, one new key", 2, || {
+    every_order("three threads, one new key", 3, || {
         let memory = Memory::new(4, 0, 0);
         let limit = limit("1/m burst 2");
         let total = admitted(&memory, (0..3).map(|_| check(b"key", limit, NOW)).collect());
@@ -120,7 +121,7 @@ fn three_threads_bring_the_same_new_key() {
 
 #[test]
 fn two_threads_bring_the_same_new_key_into_a_table_of_idle_buckets() {
-    every_order("one new key, idle table", 3, || {
+    every_order("one new key, idle table", 4, || {
         let memory = idle_table();
         let limit = limit("1/m");
         let total = admitted(&memory, vec![check(b"key", limit, NOW), check(b"key", limit, NOW)]);
@@ -132,7 +133,7 @@ fn two_threads_bring_the_same_new_key_into_a_table_of_idle_buckets() {
 
 #[test]
 fn two_keys_race_for_slots() {
-    every_order("two new keys, unused and idle", 3, || {
+    every_order("two new keys, unused and idle", 4, || {
         for memory in [Memory::new(4, 0, 0), idle_table()] {
             let limit = limit("1/m");
             let total = admitted(&memory, vec![check(b"one", limit, NOW), check(b"two", limit, NOW)]);
@@ -147,7 +148,7 @@ fn two_keys_race_for_slots() {
 
 #[test]
 fn an_idle_slot_is_taken_while_its_owner_returns() {
-    every_order("idle slot, owner returns", 3, || {
+    every_order("idle slot, owner returns", 4, || {
         let memory = idle_table();
         let limit = limit("1/s");
         // Two keys for the slots of four idle ones, one of which comes back.
@@ -163,7 +164,7 @@ fn an_idle_slot_is_taken_while_its_owner_returns() {
 
 #[test]
 fn an_eviction_meets_a_charge() {
-    every_order("eviction against charge", 3, || {
+    every_order("eviction against charge", 4, || {
         let memory = Memory::new(4, 0, 0);
         let long = limit("1/h burst 2");
         for other in 0..4u8 {
@@ -187,7 +188,7 @@ fn an_eviction_meets_a_charge() {
 #[test]
 fn a_refund_meets_a_charge() {
     for text in ["1/m burst 2", "fixed_window 2/m", "7/m burst 2"] {
-        every_order("refund against charge", 3, move || {
+        every_order("refund against charge", 4, move || {
             let memory = Memory::new(4, 0, 0);
             let limit = limit(text);
             assert!(memory.table().check(b"key", &limit, 2, NOW).allowed);
@@ -204,7 +205,7 @@ fn a_refund_meets_a_charge() {
 #[test]
 fn a_sliding_window_at_its_boundary_with_a_clock_behind() {
     // A limit of 2 a second; one thread is still in the window before.
-    every_order("sliding window, clock behind", 3, || {
+    every_order("sliding window, clock behind", 4, || {
         let memory = Memory::new(8, 0, 0);
         let limit = limit("sliding_window 2/s");
         assert!(memory.table().check(b"key", &limit, 1, NOW - 2).allowed);
@@ -220,7 +221,7 @@ fn a_sliding_window_at_its_boundary_with_a_clock_behind() {
 
 #[test]
 fn a_sliding_window_whose_key_is_new_at_the_boundary() {
-    every_order("sliding window, new key at the boundary", 2, || {
+    every_order("sliding window, new key at the boundary", 4, || {
         let memory = Memory::new(4, 0, 0);
         let limit = limit("sliding_window 1/s");
         let total = admitted(&memory, vec![check(b"key", limit, NOW - 1), check(b"key", limit, NOW)]);
@@ -230,7 +231,7 @@ fn a_sliding_window_whose_key_is_new_at_the_boundary() {
 
 #[test]
 fn two_threads_append_to_one_log() {
-    every_order("log, two appends", 3, || {
+    every_order("log, two appends", 4, || {
         let memory = Memory::new(4, 1, 2);
         let limit = limit("sliding_log 1/m");
         let total = admitted(&memory, vec![check(b"key", limit, NOW), check(b"key", limit, NOW)]);
@@ -240,7 +241,7 @@ fn two_threads_append_to_one_log() {
 
 #[test]
 fn two_threads_append_to_a_log_that_goes_round() {
-    every_order("log, two appends at the ring's edge", 3, || {
+    every_order("log, two appends at the ring's edge", 4, || {
         let memory = Memory::new(4, 1, 2);
         let limit = limit("sliding_log 2/s");
         for at in [NOW - 2 * SECOND, NOW - 2 * SECOND, NOW - 10] {
@@ -254,7 +255,7 @@ fn two_threads_append_to_a_log_that_goes_round() {
 
 #[test]
 fn an_idle_row_is_taken_while_its_owner_appends() {
-    every_order("idle log taken, owner appends", 3, || {
+    every_order("idle log taken, owner appends", 4, || {
         let memory = Memory::new(4, 2, 1);
         let limit = limit("sliding_log 1/s");
         for other in [b"one", b"two"] {
@@ -271,7 +272,7 @@ fn an_idle_row_is_taken_while_its_owner_appends() {
 
 #[test]
 fn an_idle_row_is_taken_while_its_owner_takes_a_hold() {
-    every_order("idle holds taken, owner acquires", 3, || {
+    every_order("idle holds taken, owner acquires", 4, || {
         let memory = Memory::new(4, 2, 1);
         let limit = limit("concurrency 1/s");
         for other in [b"one", b"two"] {
@@ -289,7 +290,7 @@ fn an_idle_row_is_taken_while_its_owner_takes_a_hold() {
 
 #[test]
 fn a_log_takes_the_row_of_holds_while_its_owner_returns() {
-    every_order("holds' row taken by a log", 2, || {
+    every_order("holds' row taken by a log", 3, || {
         let memory = Memory::new(4, 1, 2);
         let (held, log) = (limit("concurrency 1/s"), limit("sliding_log 1/s"));
         assert!(memory.table().acquire(b"one", &held, 1, NOW - 10 * SECOND).0.allowed);
@@ -306,7 +307,7 @@ fn a_log_takes_the_row_of_holds_while_its_owner_returns() {
 
 #[test]
 fn acquire_meets_acquire_and_release() {
-    every_order("acquire, acquire, release", 2, || {
+    every_order("acquire, acquire, release", 3, || {
         let memory = Memory::new(4, 1, 2);
         let limit = limit("concurrency 2/m");
         let (_, first) = memory.table().acquire(b"key", &limit, 1, NOW);
@@ -322,4 +323,76 @@ fn acquire_meets_acquire_and_release() {
         assert!((1..=2).contains(&total));
         assert_eq!(memory.table().peek(b"key", &limit, 0, NOW).remaining, 2 - total);
     });
+}
+
+/// One thread dies before each of its steps in turn, while another brings the
+/// same key: what was charged stays charged, and a slot is lost at most, until
+/// its mark is old.
+#[test]
+fn a_thread_dies_before_each_of_its_steps() {
+    for text in ["1/h", "fixed_window 1/d", "sliding_window 1/d"] {
+        let sliding = text.starts_with("sliding");
+        for steps in 0..36 {
+            every_order("death in a claim", 3, move || {
+                let memory = Memory::new(8, 0, 0);
+                let limit = limit(text);
+                let dying = {
+                    let memory = Arc::clone(&memory);
+                    thread::spawn(move || {
+                        death::after(steps, || memory.table().check(b"key", &limit, 1, NOW).allowed)
+                    })
+                };
+                let other = memory.table().check(b"key", &limit, 1, NOW).allowed;
+                let told = dying.join().unwrap();
+                let table = memory.table();
+                let later = table.check(b"key", &limit, 1, NOW).allowed;
+                let total = u32::from(other) + u32::from(later) + u32::from(told == Some(true));
+                // Who died may have been charged and not have told.
+                assert!(total == 1 || (total == 0 && told.is_none()), "{total} admitted");
+                assert!(!table.check(b"key", &limit, 1, NOW).allowed);
+                assert_eq!(table.live(NOW), if sliding { 2 } else { 1 });
+                // All other slots serve, but one at most.
+                let long: Limit = "1/h".parse().unwrap();
+                for key in 0..if sliding { 5u8 } else { 6 } {
+                    assert!(table.check(&[key], &long, 1, NOW).allowed);
+                }
+                assert_eq!(table.stats().evictions, 0);
+                // And that one too when its mark is old.
+                assert!(table.check(b"late", &long, 1, NOW + 2 * SECOND).allowed);
+                assert_eq!(table.stats().evictions, 0);
+            });
+        }
+    }
+}
+
+#[test]
+fn a_thread_dies_while_it_takes_a_row() {
+    let orders = |text: &'static str| {
+        for steps in 0..40 {
+            every_order("death in a row", 3, move || {
+                let memory = Memory::new(4, 2, 1);
+                let limit = limit(text);
+                let ask = move |table: &Table<'_>, now| match text.starts_with("sliding") {
+                    true => table.check(b"key", &limit, 1, now).allowed,
+                    false => table.acquire(b"key", &limit, 1, now).0.allowed,
+                };
+                let dying = {
+                    let memory = Arc::clone(&memory);
+                    thread::spawn(move || death::after(steps, || ask(&memory.table(), NOW)))
+                };
+                let other = ask(&memory.table(), NOW);
+                let told = dying.join().unwrap();
+                let table = memory.table();
+                let later = ask(&table, NOW);
+                let total = u32::from(other) + u32::from(later) + u32::from(told == Some(true));
+                assert!(total == 1 || (total == 0 && told.is_none()), "{total} admitted");
+                assert_eq!(table.stats().row_evictions, 0);
+                // Usable as before when all is idle.
+                assert!(ask(&table, NOW + 100 * SECOND));
+                assert!(!ask(&table, NOW + 100 * SECOND));
+            });
+        }
+    };
+    orders("sliding_log 1/s");
+    orders("concurrency 1/s");
 }

@@ -278,6 +278,10 @@ ngx_http_tollgate_create_table(ngx_http_tollgate_zone_t *zone, ngx_log_t *log)
         return NGX_ERROR;
     }
 
+#if !(NGX_DEBUG_MALLOC)
+    config.flags = TOLLGATE_MEMORY_IS_ZERO;     /* the pages are new */
+#endif
+
     if (status == TOLLGATE_OK) {
         status = tollgate_table_init(sh->table, sh->table_size, &config,
                                      &zone->table);

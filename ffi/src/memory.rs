@@ -199,18 +199,26 @@ pub(crate) unsafe fn table_parts<'m>(
 }
 
 /// Zeros the first `needed` of `size` bytes, so that all of them are written before anything reads
-/// them: what an allocator gives may never have been.
+/// them: what an allocator gives may never have been. Memory that is zero already is only checked
+/// for its size.
 ///
 /// # Safety
 /// `memory` is NULL or leads to `size` bytes that are the caller's alone.
-pub(crate) unsafe fn zero(memory: *mut u8, size: usize, needed: usize) -> Result<(), tollgate_status> {
+pub(crate) unsafe fn zero(
+    memory: *mut u8,
+    size: usize,
+    needed: usize,
+    is_zero: bool,
+) -> Result<(), tollgate_status> {
     check(memory.cast::<Line>())?;
     bounded::<u8>(size)?;
     if size < needed {
         return Err(TOLLGATE_ERR_SIZE);
     }
-    // SAFETY: not NULL, and the caller's alone.
-    unsafe { memory.write_bytes(0, needed) };
+    if !is_zero {
+        // SAFETY: not NULL, and the caller's alone.
+        unsafe { memory.write_bytes(0, needed) };
+    }
     Ok(())
 }
 

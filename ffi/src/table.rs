@@ -15,14 +15,19 @@ use crate::status::{
     TOLLGATE_ERR_UNSUPPORTED, run, tollgate_status,
 };
 
+/// The memory that tollgate_table_init is given holds zeros only, as fresh
+/// pages of the system do: it is not cleared, and pages stay untouched until
+/// keys come. Without this flag all of it is written once.
+pub const TOLLGATE_MEMORY_IS_ZERO: u32 = 1;
+
 /// What a table is to hold. Plain data.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct tollgate_table_config {
     /// sizeof(tollgate_table_config).
     pub struct_size: u32,
-    /// Must be 0.
-    pub reserved: u32,
+    /// 0, or TOLLGATE_MEMORY_IS_ZERO.
+    pub flags: u32,
     /// Keys, 16 bytes each (32 under a sliding window): 1 to 2^40, rounded up
     /// to a multiple of 4.
     pub capacity: u64,
@@ -164,10 +169,12 @@ pub unsafe extern "C" fn tollgate_table_init(
         supported()?;
         // SAFETY: the caller's contract.
         let (header, lines) = unsafe {
-            zero(memory.cast(), size, needed)?;
+            let is_zero = config.flags & TOLLGATE_MEMORY_IS_ZERO != 0;
+            zero(memory.cast(), size, needed, is_zero)?;
             table_parts(memory.cast(), needed)?
         };
-        let made = Table::init(header, lines, wanted, Seed(config.seed)).map_err(|error| refused(&error))?;
+        let made = Table::init(header, lines, wanted, Seed(config.seed), true);
+        let made = made.map_err(|error| refused(&error))?;
         // SAFETY: the caller's contract.
         unsafe { keep(table, MARK, made) }
     })
@@ -584,7 +591,7 @@ unsafe fn request_of<'a>(request: &tollgate_request) -> Result<Request<'a>, toll
 
 fn config_of(config: &tollgate_table_config) -> Result<Config, tollgate_status> {
     sized::<tollgate_table_config>(config.struct_size)?;
-    if config.reserved != 0 {
+    if config.flags & !TOLLGATE_MEMORY_IS_ZERO != 0 {
         return Err(TOLLGATE_ERR_ARGUMENT);
     }
     Ok(Config { capacity: config.capacity, rows: config.rows, row_entries: config.row_entries })

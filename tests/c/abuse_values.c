@@ -135,7 +135,7 @@ static void numbers_of_a_table(void) {
     const uint32_t sizes[] = {0, sizeof bad - 1, sizeof bad + 1, UINT32_MAX, sizeof bad};
     for (size_t i = 0; i < COUNT(sizes); i++) {
         bad.struct_size = sizes[i];
-        bad.reserved = sizes[i] == sizeof bad;
+        bad.flags = sizes[i] == sizeof bad ? 2 : 0;
         REFUSES(ARGUMENT, tollgate_table_layout(&bad, &out.size, &out.align));
         REFUSES(ARGUMENT, tollgate_table_init(memory, memory_size, &bad, &out.table));
         REFUSES(ARGUMENT, tollgate_table_attach(memory, memory_size, &bad, &out.table));

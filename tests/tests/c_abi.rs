@@ -85,7 +85,7 @@ fn sizes_and_offsets_are_the_same_on_both_sides() {
         tollgate_limit_config { struct_size, algorithm, limit, period_ns, burst, anchor, reserved }
         tollgate_limit { opaque }
         tollgate_decision { limit, remaining, retry_after_ns, reset_after_ns, delay_ns, allowed, reserved }
-        tollgate_table_config { struct_size, reserved, capacity, rows, row_entries, seed }
+        tollgate_table_config { struct_size, flags, capacity, rows, row_entries, seed }
         tollgate_table { opaque }
         tollgate_request { key, key_len, limit, cost }
         tollgate_hold { row, fingerprint, expires_ns, units }
@@ -122,7 +122,7 @@ fn no_number_is_too_large_to_be_refused() {
                 let struct_size = size_of::<tollgate_table_config>() as u32; // a few bytes
                 let config = tollgate_table_config {
                     struct_size,
-                    reserved: 0,
+                    flags: 0,
                     capacity,
                     rows,
                     row_entries,

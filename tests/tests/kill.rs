@@ -56,7 +56,7 @@ impl Shared {
         assert_ne!(start, libc::MAP_FAILED);
         let shared = Shared { start, len, config };
         let (header, lines) = shared.parts();
-        Table::init(header, lines, config, Seed([8, 9])).unwrap();
+        Table::init(header, lines, config, Seed([8, 9]), true).unwrap();
         shared
     }
 

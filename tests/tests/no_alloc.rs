@@ -383,7 +383,7 @@ fn tables_of_the_c_abi_allocate_nothing() {
     without_allocating("a table of the C ABI", || {
         let config = tollgate_table_config {
             struct_size: size_of::<tollgate_table_config>() as u32, // a few bytes
-            reserved: 0,
+            flags: 0,
             capacity: 8,
             rows: 4,
             row_entries: 3,

@@ -259,7 +259,7 @@ fn the_c_table_answers_every_step() {
         let inner = table_config(&vector.limit());
         let config = tollgate_table_config {
             struct_size: u32::try_from(size_of::<tollgate_table_config>()).unwrap(),
-            reserved: 0,
+            flags: 0,
             capacity: inner.capacity,
             rows: inner.rows,
             row_entries: inner.row_entries,

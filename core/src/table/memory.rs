@@ -238,6 +238,8 @@ pub(super) struct Parts<'m> {
 
 impl<'m> super::Table<'m> {
     /// Makes an empty table. Nobody else may use the memory meanwhile.
+    /// `is_zero` says that it is all zeros already, as fresh pages are: then
+    /// it is not written to, and stays untouched until keys come.
     ///
     /// # Errors
     /// A configuration outside its range, or memory too small for it.
@@ -246,12 +248,15 @@ impl<'m> super::Table<'m> {
         lines: &'m [Line],
         config: Config,
         seed: Seed,
+        is_zero: bool,
     ) -> Result<super::Table<'m>, ConfigError> {
         config.size()?; // a refused init leaves the memory as it was
         let needed = config.lines()?;
         let used = lines.get(..needed).ok_or(ConfigError::Memory { given: lines.len(), needed })?;
         header.magic.store(0, Ordering::SeqCst);
-        used.iter().flat_map(|line| &line.0).for_each(Slot::reset);
+        if !is_zero {
+            used.iter().flat_map(|line| &line.0).for_each(Slot::reset);
+        }
         header.clocks.iter().for_each(|clock| clock.0.reset());
         header.classes.iter().for_each(ClassEntry::reset);
         for (field, value) in [

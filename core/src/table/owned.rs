@@ -23,7 +23,7 @@ impl OwnedTable {
         let mut lines = Vec::new();
         lines.resize_with(config.lines()?, Line::default);
         let owned = OwnedTable { header: Box::default(), lines: lines.into_boxed_slice() };
-        Table::init(&owned.header, &owned.lines, config, seed)?;
+        Table::init(&owned.header, &owned.lines, config, seed, true)?;
         Ok(owned)
     }
 
