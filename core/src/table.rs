@@ -23,7 +23,7 @@
 //! # Where a key may be
 //!
 //! Slots come in lines of four, one cache line each. A key walks up to
-//! [`WINDOW`] lines of its own (double hashing), but no further than any key
+//! [`WINDOW`] lines of its own, each drawn from its fingerprint, but no further than any key
 //! had to go so far, which the header knows. It is put into the first unused
 //! slot, else into the one that has been idle longest; only when none is idle
 //! does the walk go on. Slots never become *unused* again, so the first unused

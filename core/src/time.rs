@@ -50,11 +50,13 @@ impl Latest {
         if (now.wrapping_sub(latest) | now) >> 62 == 0 { now } else { step_back(now, latest) }
     }
 
-    /// Something was charged at `now`, which was held.
+    /// Something was charged at `now`, which was held. Later is not undone by
+    /// earlier, unless it is so far ahead that it belongs to another clock.
     #[inline]
     pub(crate) fn note(&self, now: Nanos) {
-        if self.0.load(Ordering::Relaxed) != now {
-            self.0.store(now, Ordering::Relaxed);
+        let ahead = self.0.load(Ordering::Relaxed).wrapping_sub(now);
+        if ahead > MAX_STEP {
+            self.0.store(now, Ordering::Relaxed); // behind: the difference wrapped
         }
     }
 

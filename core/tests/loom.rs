@@ -133,7 +133,7 @@ fn two_threads_bring_the_same_new_key_into_a_table_of_idle_buckets() {
 
 #[test]
 fn two_keys_race_for_slots() {
-    every_order("two new keys, unused and idle", 4, || {
+    every_order("two new keys, unused and idle", 3, || {
         for memory in [Memory::new(4, 0, 0), idle_table()] {
             let limit = limit("1/m");
             let total = admitted(&memory, vec![check(b"one", limit, NOW), check(b"two", limit, NOW)]);

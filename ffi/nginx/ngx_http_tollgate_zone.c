@@ -13,6 +13,7 @@
 
 
 /* counters are kept for one limit a KiB of the zone, and at most */
+#define NGX_HTTP_TOLLGATE_MIN_ENTRIES  64
 #define NGX_HTTP_TOLLGATE_MAX_ENTRIES  1024
 
 
@@ -235,7 +236,8 @@ ngx_http_tollgate_create_table(ngx_http_tollgate_zone_t *zone, ngx_log_t *log)
     tollgate_table_config       config;
     ngx_http_tollgate_shctx_t  *sh;
 
-    n = zone->size / 1024;
+    n = zone->size / 8192;
+    n = ngx_max(n, NGX_HTTP_TOLLGATE_MIN_ENTRIES);
     n = ngx_min(n, NGX_HTTP_TOLLGATE_MAX_ENTRIES);
 
     size = offsetof(ngx_http_tollgate_shctx_t, entries)

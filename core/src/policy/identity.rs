@@ -13,11 +13,16 @@ use super::model::{AddressRules, Forwarding, Network};
 
 /// Addresses of a chain that are looked at, from the right.
 const MAX_HOPS: usize = 32;
+/// A longer element of a chain cannot be read.
+const MAX_ELEMENT: usize = 1024;
 
 /// Reads an address or a network; bits beyond the prefix are dropped.
 pub(super) fn parse_network(text: &str) -> Option<Network> {
     let (address, prefix) = match text.split_once('/') {
-        Some((address, prefix)) => (address, Some(prefix.parse::<u8>().ok()?)),
+        Some((address, prefix)) if prefix.bytes().all(|digit| digit.is_ascii_digit()) => {
+            (address, Some(prefix.parse::<u8>().ok().filter(|_| prefix.len() <= 3)?))
+        }
+        Some(_) => return None,
         None => (text, None),
     };
     let written: IpAddr = address.parse().ok()?;
@@ -35,6 +40,14 @@ pub(super) fn parse_network(text: &str) -> Option<Network> {
 }
 
 impl Network {
+    /// Is it what one client is counted by?
+    pub(super) fn is_one(&self, rules: &AddressRules) -> bool {
+        match self.address {
+            IpAddr::V4(_) => self.prefix == 32,
+            IpAddr::V6(_) => self.prefix == 128 || self.prefix == rules.ipv6_prefix,
+        }
+    }
+
     /// Is the address one of this network?
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
@@ -49,7 +62,9 @@ impl AddressRules {
         let mut client = canonical(peer);
         let Some((_, syntax)) = self.header else { return client };
         let Some(chain) = chain else { return client };
-        for hop in chain.rsplit(|&byte| byte == b',').take(MAX_HOPS) {
+        let mut rest = Some(chain);
+        for _ in 0..MAX_HOPS {
+            let Some((left, hop)) = rest.and_then(|chain| last_hop(chain, syntax)) else { return client };
             if !self.trusts(client) {
                 return client;
             }
@@ -58,7 +73,7 @@ impl AddressRules {
                 Forwarding::Forwarded => forwarded_for(hop).and_then(parse_hop),
             };
             let Some(address) = address else { return client };
-            client = address;
+            (client, rest) = (address, left);
         }
         client
     }
@@ -94,6 +109,30 @@ fn masked(address: IpAddr, prefix: u8) -> IpAddr {
     }
 }
 
+/// The last element of a chain and what stands before it.
+///
+/// It is found from the right, since what is on the left may be the client's
+/// own words: an unbalanced quotation mark there spoils nothing that a trusted
+/// proxy appended. A comma within quotation marks, where a proxy repeats the
+/// client's words (`host="a, for=192.0.2.1"`), parts nothing.
+fn last_hop(chain: &[u8], syntax: Forwarding) -> Option<(Option<&[u8]>, &[u8])> {
+    let mut quoted = false;
+    for at in (0..chain.len()).rev().take(MAX_ELEMENT) {
+        let before = chain.get(..at)?;
+        match chain.get(at) {
+            Some(b'"') if syntax == Forwarding::Forwarded => quoted ^= !is_escaped(before),
+            Some(b',') if !quoted => return Some((Some(before), chain.get(at + 1..)?)),
+            _ => {}
+        }
+    }
+    (chain.len() <= MAX_ELEMENT).then_some((None, chain))
+}
+
+/// Does an odd number of backslashes stand at the end?
+fn is_escaped(before: &[u8]) -> bool {
+    before.iter().rev().take(MAX_ELEMENT).take_while(|&&byte| byte == b'\\').count() % 2 == 1
+}
+
 /// One address of a chain: plain, in brackets, or with a port.
 fn parse_hop(hop: &[u8]) -> Option<IpAddr> {
     let text = core::str::from_utf8(hop).ok()?.trim_matches([' ', '\t']);
@@ -103,7 +142,6 @@ fn parse_hop(hop: &[u8]) -> Option<IpAddr> {
     let address = match text.strip_prefix('[') {
         Some(rest) => {
             let (address, port) = rest.split_once(']')?;
-            let is_port = |port: &str| port.parse::<u16>().is_ok();
             if !port.is_empty() && !port.strip_prefix(':').is_some_and(is_port) {
                 return None;
             }
@@ -111,23 +149,47 @@ fn parse_hop(hop: &[u8]) -> Option<IpAddr> {
         }
         None => {
             let (address, port) = text.split_once(':')?;
-            port.parse::<u16>().ok()?;
+            if !is_port(port) {
+                return None;
+            }
             IpAddr::V4(address.parse().ok()?)
         }
     };
     Some(canonical(address))
 }
 
-/// The value of `for` in one element of a Forwarded field (RFC 7239).
+fn is_port(text: &str) -> bool {
+    text.bytes().all(|digit| digit.is_ascii_digit()) && text.parse::<u16>().is_ok()
+}
+
+/// The value of `for` in one element of a Forwarded field (RFC 7239), if it is
+/// there once.
 fn forwarded_for(element: &[u8]) -> Option<&[u8]> {
-    element.split(|&byte| byte == b';').find_map(|pair| {
-        let pair = pair.trim_ascii();
-        let (name, value) = pair.split_at_checked(4)?;
-        if !name.eq_ignore_ascii_case(b"for=") {
-            return None;
+    let (mut quoted, mut escaped) = (false, false);
+    let mut pairs = element.split(|&byte| {
+        let parts = byte == b';' && !quoted;
+        quoted ^= byte == b'"' && !escaped;
+        escaped = byte == b'\\' && quoted && !escaped;
+        parts
+    });
+    let mut found = None;
+    for pair in &mut pairs {
+        if let Some(value) = for_value(pair) {
+            if found.is_some() {
+                return None;
+            }
+            found = Some(value);
         }
-        Some(value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\"")).unwrap_or(value))
-    })
+    }
+    found
+}
+
+fn for_value(pair: &[u8]) -> Option<&[u8]> {
+    let (name, value) = pair.trim_ascii().split_at_checked(4)?;
+    if !name.eq_ignore_ascii_case(b"for=") {
+        return None;
+    }
+    Some(value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\"")).unwrap_or(value))
 }
 
 #[cfg(test)]
@@ -163,6 +225,8 @@ mod tests {
             ("10.0.0.1", "unknown", "10.0.0.1"),
             ("10.0.0.1", "1.1.1.1, garbage", "10.0.0.1"),
             ("10.0.0.1", "1.1.1.1:8080", "1.1.1.1"),
+            ("10.0.0.1", "1.1.1.1:+80", "10.0.0.1"),
+            ("10.0.0.1", "6.6.6.6\", 1.1.1.1", "1.1.1.1"),
             ("10.0.0.1", "[2001:db8::7]:443", "2001:db8::7"),
             ("10.0.0.1", "::ffff:1.1.1.1", "1.1.1.1"),
             ("::ffff:10.0.0.1", "1.1.1.1", "1.1.1.1"),
@@ -180,6 +244,13 @@ mod tests {
             ("for=\"[2001:db8::7]:443\"", "2001:db8::7"),
             ("for=_hidden", "10.0.0.1"),
             ("proto=https", "10.0.0.1"),
+            // What a proxy quotes of the client's words parts nothing, and an
+            // unbalanced quotation mark of the client's spoils nothing.
+            ("for=1.1.1.1;host=\"x, for=6.6.6.6;y\"", "1.1.1.1"),
+            ("host=\"x;for=6.6.6.6;y\";for=1.1.1.1", "1.1.1.1"),
+            ("host=\"x\\\",for=6.6.6.6;\\\\\";for=1.1.1.1", "1.1.1.1"),
+            ("for=\"6.6.6.6, for=1.1.1.1", "1.1.1.1"),
+            ("for=6.6.6.6;for=1.1.1.1", "10.0.0.1"),
         ] {
             assert_eq!(client(Forwarding::Forwarded, "10.0.0.1", chain), expected, "{chain:?}");
         }
@@ -201,11 +272,21 @@ mod tests {
         assert!(holds("10.1.2.3/8", "10.255.0.1") && !holds("10.0.0.0/8", "11.0.0.1"));
         assert!(holds("0.0.0.0/0", "255.1.1.1") && !holds("0.0.0.0/0", "::1"));
         assert!(holds("::ffff:10.0.0.0/104", "10.1.1.1"));
-        let refused: Vec<_> =
-            ["10.0.0.0/33", "::/129", "10.0.0/8", "", "/8", "10.0.0.0/-1", "::ffff:10.0.0.0/8"]
-                .into_iter()
-                .filter_map(parse_network)
-                .collect();
+        let refused: Vec<_> = [
+            "10.0.0.0/33",
+            "10.0.0.0/+8",
+            "10.0.0.0/0008",
+            "10.0.0.0/",
+            "::/129",
+            "10.0.0/8",
+            "",
+            "/8",
+            "10.0.0.0/-1",
+            "::ffff:10.0.0.0/8",
+        ]
+        .into_iter()
+        .filter_map(parse_network)
+        .collect();
         assert!(refused.is_empty(), "{refused:?}");
     }
 

@@ -37,6 +37,8 @@ impl fmt::Display for At<'_> {
 
 /// More errors than this are not collected.
 const MAX_ERRORS: usize = 100;
+/// The most fields of one object.
+const MAX_MEMBERS: usize = 64;
 
 /// The document that is being read, and what was found wrong with it.
 pub(super) struct Reader<'d> {
@@ -125,6 +127,10 @@ impl<'d> Reader<'d> {
                 return None;
             }
         };
+        if members.len() > MAX_MEMBERS {
+            self.fail(node, format!("{} fields; at most {MAX_MEMBERS} are legal", members.len()));
+            return None;
+        }
         for (index, (name, value)) in members.iter().enumerate() {
             if members.iter().take(index).any(|(earlier, _)| earlier == name) {
                 self.fail_at(value, Path::Field(&node.path, name), "this field stands here twice".into());

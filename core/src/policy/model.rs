@@ -22,6 +22,7 @@ pub struct Rules {
     pub(super) headers: Vec<String>,
     pub(super) fields: Family,
     pub(super) status: u16,
+    pub(super) status_over: u16,
 }
 
 /// Who a request comes from, and how that is told.
@@ -214,6 +215,13 @@ impl Rules {
     #[must_use]
     pub fn status(&self) -> u16 {
         self.status
+    }
+
+    /// The status of a denial that no waiting ends: the cost is above the
+    /// burst.
+    #[must_use]
+    pub fn status_over(&self) -> u16 {
+        self.status_over
     }
 }
 

@@ -8,16 +8,14 @@ use alloc::vec::Vec;
 
 use super::identity::parse_network;
 use super::json::{Node, Object, Path, Reader, RuleError};
-use super::key::{SubjectKey, digest};
 use super::model::{
-    AddressRules, Cost, Forwarding, Identity, KeyPart, Lease, Matcher, Named, OnStoreError, PathPattern,
-    Penalty, Policy, Rules, Store,
+    AddressRules, Cost, Forwarding, Identity, KeyPart, Matcher, Named, OnStoreError, PathPattern, Policy,
+    Rules, Store,
 };
 use super::overrides::Overrides;
 use crate::http::Family;
 use crate::key::Seed;
-use crate::limit::{Algorithm, Anchor, Limit, MAX_LIMIT, parse_period};
-use crate::limiter::MAX_LAYERS;
+use crate::limit::parse_period;
 use crate::time::{Nanos, SECOND};
 
 /// The longest document: 256 MiB.
@@ -68,6 +66,8 @@ impl Rules {
     }
 }
 
+mod limits;
+
 struct Compiler<'r, 'd> {
     reader: &'r mut Reader<'d>,
     headers: Vec<String>,
@@ -87,30 +87,31 @@ impl<'d> Compiler<'_, 'd> {
     fn rules(mut self, root: Node<'d, '_>) -> Option<Rules> {
         let mut object = self.reader.object(root)?;
         let at = object.path();
-        let _ = object.take("$schema");
+        if let Some(text) = object.take("$schema") {
+            self.reader.string(field(&at, "$schema", text)); // for editors
+        }
         let identity = object.take("identity").and_then(|text| self.identity(field(&at, "identity", text)));
         let identity = identity.unwrap_or_default();
         let fields = object.take("headers").and_then(|text| self.family(field(&at, "headers", text)));
-        let status =
-            object.take("status").and_then(|t| self.reader.number(field(&at, "status", t), 400, 599));
+        let status = self.status(&mut object, "status").unwrap_or(429);
+        let status_over = self.status(&mut object, "status_over").unwrap_or(422);
         let mut policies = Vec::new();
         if let Some(text) = object.take("policies") {
             let node = field(&at, "policies", text);
             for (index, text) in self.reader.array(node).unwrap_or_default().into_iter().enumerate() {
                 let node = item(&node.path, index, text);
                 if let Some(policy) = self.policy(node, &identity, false) {
-                    if policies.iter().any(|earlier: &Policy| earlier.name == policy.name) {
-                        self.reader
-                            .fail(node, format!("the name {:?} is taken by an earlier policy", policy.name));
-                    }
-                    policies.push(policy);
+                    self.add(node, policy, &mut policies);
                 }
             }
         }
         let default = object.take("default");
         let has_default = default.is_some();
         if let Some(text) = default {
-            policies.extend(self.policy(field(&at, "default", text), &identity, true));
+            let node = field(&at, "default", text);
+            if let Some(policy) = self.policy(node, &identity, true) {
+                self.add(node, policy, &mut policies);
+            }
         }
         if policies.is_empty() && self.reader.is_clean() && object.is_empty() {
             self.reader.fail(root, "no policy: write at least one in \"policies\", or a \"default\"");
@@ -122,8 +123,23 @@ impl<'d> Compiler<'_, 'd> {
             has_default,
             headers: self.headers,
             fields: fields.unwrap_or_default(),
-            status: status.map_or(429, |status| status as u16), // at most 599
+            status,
+            status_over,
         })
+    }
+
+    /// A policy counts under its name, so no two may have the same.
+    fn add(&mut self, node: Node<'d, '_>, policy: Policy, policies: &mut Vec<Policy>) {
+        if policies.iter().any(|earlier| earlier.name == policy.name) {
+            self.reader.fail(node, format!("the name {:?} is taken by an earlier policy", policy.name));
+        }
+        policies.push(policy);
+    }
+
+    fn status(&mut self, object: &mut Object<'d, '_>, name: &'static str) -> Option<u16> {
+        let at = object.path();
+        let text = object.take(name)?;
+        self.reader.number(field(&at, name, text), 400, 599).map(|status| status as u16) // at most 599
     }
 
     fn family(&mut self, node: Node<'d, '_>) -> Option<Family> {
@@ -164,9 +180,12 @@ impl<'d> Compiler<'_, 'd> {
         let mut object = self.reader.object(node)?;
         let at = object.path();
         let mut rules = AddressRules::default();
+        let mut listed = 0;
         if let Some(text) = object.take("trusted_proxies") {
             let list = field(&at, "trusted_proxies", text);
-            for (index, text) in self.reader.array(list).unwrap_or_default().into_iter().enumerate() {
+            let proxies = self.reader.array(list).unwrap_or_default();
+            listed = proxies.len();
+            for (index, text) in proxies.into_iter().enumerate() {
                 let node = item(&list.path, index, text);
                 let Some(network) = self.reader.string(node) else { continue };
                 match parse_network(&network) {
@@ -183,7 +202,7 @@ impl<'d> Compiler<'_, 'd> {
                 self.reader.string(node).is_some_and(|name| name.eq_ignore_ascii_case("forwarded"));
             let syntax = if is_forwarded { Forwarding::Forwarded } else { Forwarding::List };
             rules.header = self.header(node).map(|header| (header, syntax));
-            if rules.trusted.is_empty() {
+            if listed == 0 {
                 self.reader.fail(node, "is never believed without \"trusted_proxies\"");
             }
         }
@@ -249,7 +268,7 @@ impl<'d> Compiler<'_, 'd> {
         let limits = limits.and_then(|text| self.limits(field(&at, "limits", text)));
         let mut overrides = Overrides::new(self.seed);
         if let (Some(text), Some(key)) = (object.take("overrides"), &key) {
-            self.overrides(field(&at, "overrides", text), key, &mut overrides);
+            self.overrides(field(&at, "overrides", text), key, &identity.ip, &mut overrides);
         }
         let cost = object.take("cost").map_or(Some(Cost::Fixed(1)), |t| self.cost(field(&at, "cost", t)));
         let store = self.choice(&mut object, "store", &[("local", Store::Local), ("redis", Store::Redis)]);
@@ -406,144 +425,6 @@ impl<'d> Compiler<'_, 'd> {
         Some(part)
     }
 
-    fn limits(&mut self, node: Node<'d, '_>) -> Option<Vec<Limit>> {
-        let items = self.reader.array(node)?;
-        if items.is_empty() || items.len() > MAX_LAYERS {
-            self.reader.fail(node, format!("expected 1 to {MAX_LAYERS} limits"));
-            return None;
-        }
-        let mut limits = Vec::with_capacity(items.len());
-        let mut all = true;
-        for (index, text) in items.into_iter().enumerate() {
-            match self.limit(item(&node.path, index, text)) {
-                Some(limit) => limits.push(limit),
-                None => all = false,
-            }
-        }
-        all.then_some(limits)
-    }
-
-    fn limit(&mut self, node: Node<'d, '_>) -> Option<Limit> {
-        let mut object = self.reader.object(node)?;
-        let at = object.path();
-        let names = Algorithm::ALL.map(|algorithm| (algorithm.name(), algorithm));
-        let algorithm = self.choice(&mut object, "algorithm", &names).unwrap_or(Algorithm::TokenBucket);
-        let anchors = [("clock", Anchor::Clock), ("first_request", Anchor::FirstRequest)];
-        let anchor = self.choice(&mut object, "anchor", &anchors);
-        let burst = object.take("burst").map(|text| field(&at, "burst", text));
-        let burst_units = burst.and_then(|node| self.reader.number(node, 1, MAX_LIMIT));
-        let rate = self.reader.required(&mut object, "rate").map(|text| field(&at, "rate", text));
-        self.reader.end(&object);
-        let rate = rate?;
-        let text = self.reader.string(rate)?;
-        let limit = match Limit::parse(&text, algorithm) {
-            Ok(limit) => limit,
-            Err(error) => {
-                self.reader.fail(rate, error.to_string());
-                return None;
-            }
-        };
-        let limit = match burst_units {
-            Some(units) => limit.with_burst(units),
-            None => Ok(limit),
-        };
-        let limit = limit.and_then(|limit| anchor.map_or(Ok(limit), |anchor| limit.with_anchor(anchor)));
-        match limit {
-            Ok(limit) => Some(limit),
-            Err(error) => {
-                self.reader.fail(burst.unwrap_or(node), error.to_string());
-                None
-            }
-        }
-    }
-
-    fn overrides(&mut self, node: Node<'d, '_>, key: &[KeyPart], overrides: &mut Overrides) {
-        let items = self.reader.array(node).unwrap_or_default();
-        overrides.reserve(items.len());
-        for (index, text) in items.into_iter().enumerate() {
-            self.override_row(item(&node.path, index, text), key, overrides);
-        }
-        overrides.shrink();
-    }
-
-    fn override_row(&mut self, node: Node<'d, '_>, key: &[KeyPart], overrides: &mut Overrides) -> Option<()> {
-        let mut object = self.reader.object(node)?;
-        let at = object.path();
-        let subject = self.reader.required(&mut object, "key").map(|text| field(&at, "key", text));
-        let limits = self.reader.required(&mut object, "limits").map(|text| field(&at, "limits", text));
-        self.reader.end(&object);
-        let (subject, limits) = (subject?, self.limits(limits?)?);
-        let items = self.reader.array(subject)?;
-        if items.len() != key.len() {
-            self.reader
-                .fail(subject, format!("expected {} values, as the policy's key has parts", key.len()));
-            return None;
-        }
-        let mut bytes = SubjectKey::default();
-        for (index, (text, part)) in items.into_iter().zip(key).enumerate() {
-            let value = self.reader.string(item(&subject.path, index, text))?;
-            match part {
-                KeyPart::ApiKey => bytes.push_digest(&api_key(&value)),
-                KeyPart::Global => bytes.push(b""),
-                _ => bytes.push(value.as_bytes()),
-            }
-        }
-        let plan = overrides.plan(limits)?;
-        if !overrides.insert(bytes.as_slice(), plan) {
-            self.reader.fail(subject, "this subject has a row already");
-        }
-        Some(())
-    }
-
-    fn cost(&mut self, node: Node<'d, '_>) -> Option<Cost> {
-        if !node.text.starts_with('{') {
-            return self.reader.number(node, 0, MAX_LIMIT).map(Cost::Fixed);
-        }
-        let mut object = self.reader.object(node)?;
-        let at = object.path();
-        let header = self.reader.required(&mut object, "header");
-        let header = header.and_then(|text| self.header(field(&at, "header", text)));
-        let max = self.reader.required(&mut object, "max");
-        let max = max.and_then(|text| self.reader.number(field(&at, "max", text), 1, MAX_LIMIT));
-        let default =
-            object.take("default").and_then(|t| self.reader.number(field(&at, "default", t), 0, MAX_LIMIT));
-        self.reader.end(&object);
-        Some(Cost::Header { header: header?, max: max?, default: default.unwrap_or(1) })
-    }
-
-    fn lease(&mut self, node: Node<'d, '_>) -> Option<Lease> {
-        let mut object = self.reader.object(node)?;
-        let at = object.path();
-        let max = self.reader.required(&mut object, "max");
-        let max = max.and_then(|text| self.reader.number(field(&at, "max", text), 1, MAX_LIMIT));
-        let ttl = self.span(&mut object, "ttl", 1_000_000, 3600 * SECOND).unwrap_or(SECOND);
-        self.reader.end(&object);
-        Some(Lease { max: max?, ttl })
-    }
-
-    fn penalty(&mut self, node: Node<'d, '_>) -> Option<Penalty> {
-        let mut object = self.reader.object(node)?;
-        let at = object.path();
-        let base = self.span(&mut object, "base", 1_000_000, 86_400 * SECOND).unwrap_or(SECOND);
-        let max = self.span(&mut object, "max", 1_000_000, 30 * 86_400 * SECOND).unwrap_or(900 * SECOND);
-        let factor = object.take("factor").map(|text| field(&at, "factor", text));
-        let factor_milli = match factor {
-            None => 2_000,
-            Some(node) => match serde_json::from_str::<f64>(node.text) {
-                Ok(factor) if (1.0..=100.0).contains(&factor) => (factor * 1000.0) as u64, // at most 100,000
-                _ => {
-                    self.reader.fail(node, "expected a number from 1 to 100");
-                    2_000
-                }
-            },
-        };
-        if base > max {
-            self.reader.fail(node, "\"base\" is longer than \"max\"");
-        }
-        self.reader.end(&object);
-        Some(Penalty { base, factor_milli, max })
-    }
-
     /// One of several words.
     fn choice<T: Copy>(
         &mut self,
@@ -592,18 +473,4 @@ impl core::fmt::Display for Span {
             span => write!(f, "{}us", span / 1_000),
         }
     }
-}
-
-/// An API key as an override names it: in the clear, or as `sha256:` and 64
-/// hexadecimal digits, so that rules files need not hold the keys themselves.
-fn api_key(value: &str) -> [u8; 32] {
-    let hex = value.strip_prefix("sha256:").filter(|hex| hex.len() == 64);
-    let parsed = hex.and_then(|hex| {
-        let mut bytes = [0; 32];
-        for (index, byte) in bytes.iter_mut().enumerate() {
-            *byte = u8::from_str_radix(hex.get(index * 2..index * 2 + 2)?, 16).ok()?;
-        }
-        Some(bytes)
-    });
-    parsed.unwrap_or_else(|| digest(value.as_bytes()))
 }

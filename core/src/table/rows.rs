@@ -46,9 +46,12 @@ const PENDING: u64 = 1 << 63;
 const CLOSING: u64 = 1 << 62;
 /// The mark of a floor that was raised by a refund.
 const RAISED: u64 = 1 << 61;
+/// The mark of an owner that has not used its row yet: it is about to, so the
+/// row does not count as idle.
+const FRESH: u64 = 1 << 60;
 /// What an owner's word tells beside its marks: the floor of a log, the
 /// largest limit that holds were taken under.
-const VALUE: u64 = RAISED - 1;
+const VALUE: u64 = FRESH - 1;
 const PENDING_FOR: Nanos = SECOND;
 
 /// Units in flight, to be given back with [`Table::release`]. A hold of no
@@ -88,7 +91,7 @@ impl<'m> Table<'m> {
             if reach < limit.limit() {
                 // Holds may lie further on than a lower limit looks.
                 if let Some(slot) = self.owner(row) {
-                    let _ = slot.swap(owner, Word { lo: limit.limit(), ..owner });
+                    let _ = slot.swap(owner, Word { lo: owner.lo & !VALUE | limit.limit(), ..owner });
                 }
                 continue;
             }
@@ -235,7 +238,8 @@ impl<'m> Table<'m> {
             if word.hi != key.0 || word.lo >= PENDING {
                 return false;
             }
-            if word.lo & CLOSING == 0 || slot.swap(word, Word { lo: word.lo & !CLOSING, ..word }).is_ok() {
+            let used = Word { lo: word.lo & !(CLOSING | FRESH), ..word };
+            if used == word || slot.swap(word, used).is_ok() {
                 return true;
             }
         }
@@ -436,7 +440,7 @@ impl RowWalk<'_, '_> {
     /// The word of the new owner of a row that was `old`'s.
     fn settled_after(&self, row: usize, old: Word) -> Word {
         if self.key.0 & HOLDS != 0 {
-            return Word { hi: self.key.0, lo: self.reach };
+            return Word { hi: self.key.0, lo: self.reach | FRESH };
         }
         let slots = self.table.slots(row, u64::MAX);
         let highest = slots.map(|slot| total(slot.load())).max().unwrap_or(0);
@@ -444,7 +448,7 @@ impl RowWalk<'_, '_> {
         let floor = if is_log { highest.max(old.lo & VALUE) } else { highest };
         // Above it by what a request on its way can still add.
         let lo = floor.saturating_add(self.table.parts.row_entries()).min(VALUE);
-        Word { hi: self.key.0, lo }
+        Word { hi: self.key.0, lo: lo | FRESH }
     }
 }
 
@@ -483,6 +487,8 @@ impl Candidates for RowWalk<'_, '_> {
             } else {
                 Kind::Taken { idle_at: u64::MAX }
             }
+        } else if word.lo & FRESH != 0 {
+            Kind::Taken { idle_at: 0 } // evicted first, as its owner may have died
         } else {
             match self.idle_at(id, word) {
                 since if since <= now => Kind::Spare { since },

@@ -53,12 +53,6 @@ impl From<Window> for Cell {
     }
 }
 
-/// Where a fingerprint's walk starts, and how it goes on.
-#[inline]
-fn stride(key: Fingerprint) -> (u64, u64) {
-    (key.0, key.0.rotate_left(32) | 1)
-}
-
 /// `x` scaled from 64 bits to `0..n`.
 #[inline]
 fn scale(x: u64, n: usize) -> usize {
@@ -68,7 +62,7 @@ fn scale(x: u64, n: usize) -> usize {
 /// The first line of a key's walk.
 #[inline]
 pub(super) fn home(key: Fingerprint, lines: usize) -> usize {
-    scale(stride(key).0, lines)
+    scale(key.0, lines)
 }
 
 /// What looking at a line found.
@@ -85,7 +79,6 @@ pub(super) struct Walk<'t, 'm> {
     parts: &'t Parts<'m>,
     lines: &'m [Line],
     start: u64,
-    step: u64,
     /// The slot of each line that is looked at first.
     first: usize,
     /// Class and tag of a slot of this key.
@@ -98,12 +91,10 @@ impl<'t, 'm> Walk<'t, 'm> {
     #[inline(always)]
     pub(super) fn new(parts: &'t Parts<'m>, key: Fingerprint, limit: &Limit, class: ClassId) -> Walk<'t, 'm> {
         let tag = key.0 & ((1 << ClassId::SHIFT) - 1);
-        let (start, step) = stride(key);
         Walk {
             parts,
             lines: parts.key_lines(),
-            start,
-            step,
+            start: key.0,
             first: (key.0 & 3) as usize,
             want: class.bits() | tag,
             // Unlisted classes share a number, so they must share a width.
@@ -230,11 +221,16 @@ impl<'t, 'm> Walk<'t, 'm> {
     #[inline]
     fn line(&self, probe: usize) -> usize {
         let lines = self.lines.len();
-        if lines > WINDOW {
-            scale(self.start.wrapping_add(self.step.wrapping_mul(probe as u64)), lines)
-        } else {
-            (scale(self.start, lines) + probe) % lines // all of them
+        if lines <= WINDOW {
+            return (scale(self.start, lines) + probe) % lines; // all of them
         }
+        if probe == 0 {
+            return scale(self.start, lines);
+        }
+        // Each further line is drawn anew: a stride can be near a simple
+        // fraction of the table and visit the same few lines again and again.
+        let mixed = self.start ^ (probe as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        scale(mixed.wrapping_mul(0xD6E8_FEB8_6659_FD93), lines)
     }
 
     fn pending_bits(&self) -> u64 {
