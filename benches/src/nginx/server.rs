@@ -100,6 +100,18 @@ impl Server {
         collected?.1.trim().parse().ok()
     }
 
+    /// Nanoseconds of processor time that the workers have used.
+    pub(super) fn worker_time(&self) -> u64 {
+        let master = self.child.id();
+        let workers =
+            fs::read_to_string(format!("/proc/{master}/task/{master}/children")).unwrap_or_default();
+        let time = |worker: &str| {
+            let text = fs::read_to_string(format!("/proc/{worker}/schedstat")).ok()?;
+            text.split(' ').next()?.parse::<u64>().ok()
+        };
+        workers.split_whitespace().filter_map(time).sum()
+    }
+
     /// A number of our zone's keys on the metrics page.
     pub(super) fn zone_number(&self, client: &mut Client, name: &str) -> u64 {
         let page = client.page("/metrics?format=json");
