@@ -65,7 +65,6 @@ impl Oracle {
     }
 
     /// The decision, charging nothing.
-    #[must_use]
     pub fn peek(&self, cost: u64, now: Nanos) -> Decision {
         self.clone().check(cost, now)
     }

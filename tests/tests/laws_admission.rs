@@ -117,10 +117,11 @@ proptest! {
                     prop_assert!(full.allowed, "{}, {}: not full when told", way, limit);
                 }
                 // A sliding window lets go of its last unit before its end.
-                if decision.reset_after > 0 && limit.algorithm() != Algorithm::SlidingWindow {
-                    if let Some(early) = subject.peek(limit.burst(), then - 1) {
-                        prop_assert!(!early.allowed, "{}, {}: full earlier than told", way, limit);
-                    }
+                if decision.reset_after > 0
+                    && limit.algorithm() != Algorithm::SlidingWindow
+                    && let Some(early) = subject.peek(limit.burst(), then - 1)
+                {
+                    prop_assert!(!early.allowed, "{}, {}: full earlier than told", way, limit);
                 }
                 Ok(())
             })?;
