@@ -1,0 +1,230 @@
+//! Arguments and help texts. Completions and man pages are made from them too.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand, ValueEnum, ValueHint};
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "tollgate",
+    version,
+    about = "Check and explain rate limits, and try them on the traffic of yesterday",
+    long_about = "Check and explain rate limits, and try them on the traffic of yesterday.\n\n\
+        Tollgate is a rate limiter that runs inside NGINX and other hosts; all of them obey one rules \
+        file. This command reads that file as they do, and asks the same code for decisions: what it \
+        says is what they would do.",
+    after_help = "Start here:\n  \
+        tollgate rules check rules.json             is the file right?\n  \
+        tollgate rules explain rules.json --path /  what would this request meet?\n  \
+        tollgate replay access.log --rules rules.json\n                                              \
+        whom would the rules have stopped?\n\n\
+        Exit codes: 0 all is well, 1 the rules or the log are wrong, 2 the command could not be carried out.\n\
+        Colours are shown on terminals only, and not if NO_COLOR is set.",
+    arg_required_else_help = true,
+    max_term_width = 100
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Check or explain a rules file
+    #[command(subcommand)]
+    Rules(RulesCommand),
+    /// Ask the rules about every request of an access log
+    Replay(ReplayArgs),
+    /// Print completions for a shell
+    Completions(CompletionsArgs),
+    /// Print a manual page (roff), of tollgate or of one of its commands
+    Man(ManArgs),
+    /// Print a made-up access log, always the same for the same arguments
+    #[command(hide = true)]
+    BenchLog(BenchLogArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RulesCommand {
+    /// Tell everything that is wrong with rules files, with its place
+    Check(CheckArgs),
+    /// Tell what every policy makes of one request, and why
+    Explain(ExplainArgs),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TextOrJson {
+    Text,
+    Json,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ReportFormat {
+    Table,
+    Json,
+    Csv,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// By the first line
+    Auto,
+    /// NGINX's `combined`, and its `main` (with X-Forwarded-For at the end)
+    Combined,
+    /// One JSON object a line
+    Json,
+    /// Comma-separated, with a line of names first
+    Csv,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    tollgate rules check rules.json\n  \
+    tollgate rules check *.json --format json | jq '.[].errors'\n  \
+    generate-rules | tollgate rules check -\n\n\
+    Each error is one line, FILE:LINE:COLUMN: FIELD: MESSAGE, as editors read it.\n\
+    Exit codes: 0 all files are right, 1 one is wrong, 2 one could not be read.")]
+pub(crate) struct CheckArgs {
+    /// Rules files; - is standard input
+    #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) files: Vec<PathBuf>,
+    /// How to tell it
+    #[arg(long, value_enum, default_value = "text")]
+    pub(crate) format: TextOrJson,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    tollgate rules explain rules.json --method POST --path /login --peer 203.0.113.7\n  \
+    tollgate rules explain rules.json --route create-order --header 'X-Api-Key: shop-a'\n\n\
+    Credentials are shown as the first eight hexadecimal digits of their SHA-256.")]
+pub(crate) struct ExplainArgs {
+    /// The rules file; - is standard input
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+    /// The method
+    #[arg(long, default_value = "GET", value_name = "METHOD")]
+    pub(crate) method: String,
+    /// The path; what follows a ? is left out
+    #[arg(long, default_value = "/", value_name = "PATH")]
+    pub(crate) path: String,
+    /// The host
+    #[arg(long, default_value = "", value_name = "NAME")]
+    pub(crate) host: String,
+    /// The name that the host's configuration gives the place
+    #[arg(long, default_value = "", value_name = "NAME")]
+    pub(crate) route: String,
+    /// The address that opened the connection
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) peer: Option<IpAddr>,
+    /// A header field; may be given several times
+    #[arg(long = "header", value_name = "NAME: VALUE", value_parser = parse_header)]
+    pub(crate) headers: Vec<(String, String)>,
+    /// How to tell it
+    #[arg(long, value_enum, default_value = "text")]
+    pub(crate) format: TextOrJson,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    tollgate replay /var/log/nginx/access.log --rules rules.json\n  \
+    tollgate replay access.log.2.gz --rules rules.json --chart --top 20\n  \
+    zcat access.log.*.gz | tollgate replay - --rules rules.json --svg report.svg\n  \
+    tollgate replay traffic.csv --rules rules.json --format json | jq .policies\n\n\
+    Formats of logs (gzip is recognised):\n  \
+    combined  NGINX's combined or main format\n  \
+    json      one object a line: time (or time_iso8601, msec), method, uri (or request, request_uri), host,\n            \
+    remote_addr, status, route; http_x_api_key is the header field x-api-key\n  \
+    csv       a first line such as time,method,path,host,route,peer,x-api-key; what is not one of the\n            \
+    first six is a header field\n\n\
+    Times are the log's. Lines that cannot be read are counted, told and left out. Limits of\n\
+    concurrency are not judged, as logs do not tell how long requests took together.")]
+pub(crate) struct ReplayArgs {
+    /// The access log; - is standard input
+    #[arg(value_name = "LOG", value_hint = ValueHint::FilePath)]
+    pub(crate) log: PathBuf,
+    /// The rules file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) rules: PathBuf,
+    /// The log's format
+    #[arg(long, value_enum, default_value = "auto")]
+    pub(crate) log_format: LogFormat,
+    /// How to tell what came out
+    #[arg(long, value_enum, default_value = "table")]
+    pub(crate) format: ReportFormat,
+    /// How many keys to list
+    #[arg(long, default_value_t = 10, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    pub(crate) top: u32,
+    /// At most so many spans of time are told apart
+    #[arg(long, default_value_t = 30, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) buckets: u32,
+    /// Draw admitted and denied over time in the terminal
+    #[arg(long)]
+    pub(crate) chart: bool,
+    /// Draw the same into a file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) svg: Option<PathBuf>,
+    /// Keys that can be followed at once; 16 bytes each
+    #[arg(long, default_value_t = 1_000_000, value_name = "KEYS", value_parser = clap::value_parser!(u64).range(4..=1 << 28))]
+    pub(crate) capacity: u64,
+    /// The route of lines that do not name one
+    #[arg(long, default_value = "", value_name = "NAME")]
+    pub(crate) route: String,
+    /// The host of lines that do not name one
+    #[arg(long, default_value = "", value_name = "NAME")]
+    pub(crate) host: String,
+    /// Tell on standard error how fast it went
+    #[arg(long)]
+    pub(crate) timing: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    tollgate completions bash > ~/.local/share/bash-completion/completions/tollgate\n  \
+    tollgate completions zsh > \"${fpath[1]}/_tollgate\"\n  \
+    tollgate completions fish > ~/.config/fish/completions/tollgate.fish")]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum)]
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    tollgate man | man -l -\n  \
+    tollgate man replay > tollgate-replay.1\n  \
+    tollgate man rules check | man -l -")]
+pub(crate) struct ManArgs {
+    /// The command, such as: rules check
+    #[arg(value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct BenchLogArgs {
+    /// How many lines
+    #[arg(long, default_value_t = 1_000_000)]
+    pub(crate) lines: u64,
+    /// How many clients
+    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) clients: u64,
+    /// Requests a second
+    #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub(crate) rate: u64,
+    /// Another log for each number
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// The format
+    #[arg(long, value_enum, default_value = "combined")]
+    pub(crate) log_format: LogFormat,
+}
+
+fn parse_header(text: &str) -> Result<(String, String), String> {
+    match text.split_once(':') {
+        Some((name, value)) if !name.trim().is_empty() => {
+            Ok((name.trim().to_ascii_lowercase(), value.trim().to_owned()))
+        }
+        _ => Err("write it as 'name: value', in quotes".to_owned()),
+    }
+}
