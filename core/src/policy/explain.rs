@@ -194,6 +194,7 @@ impl Rules {
     }
 }
 
+#[derive(Clone, Copy)]
 enum Bytes<'k> {
     Plain(&'k [u8]),
     Digest([u8; 32]),
