@@ -1,9 +1,28 @@
-//! Counters that threads and processes share: 64 bytes a limit, all zeros at
-//! first.
+//! What operators ask: how many, how fast, and who.
+//!
+//! - [`Counters`]: what became of the requests of one limit or policy;
+//! - [`Histogram`]: how long decisions take;
+//! - [`TopKeys`]: which keys are limited most;
+//! - [`Prometheus`], [`Json`] and [`Report`] write them out.
+//!
+//! All are fixed memory that threads and processes may share, all zeros at
+//! first, and changed by single atomic operations: a process killed at any
+//! instruction leaves them of use. The text goes into the caller's buffer;
+//! nothing allocates.
 
 use portable_atomic::{AtomicU64, Ordering};
 
 use crate::decision::Decision;
+
+mod histogram;
+mod report;
+mod text;
+mod top;
+
+pub use histogram::{Histogram, HistogramSnapshot};
+pub use report::Report;
+pub use text::{Json, Kind, Needed, Prometheus};
+pub use top::{Label, Top, TopKeys};
 
 /// What became of the requests that one limit was asked about.
 ///

@@ -17,6 +17,7 @@ mod identity;
 mod json;
 mod key;
 mod model;
+mod observe;
 mod overrides;
 mod parse;
 mod penalty;
@@ -30,6 +31,7 @@ pub use model::{
     AddressRules, Cost, Forwarding, Identity, KeyPart, Lease, Matcher, Named, Network, OnStoreError,
     PathPattern, Penalty, Policy, Rules, Store,
 };
+pub use observe::{label, record};
 pub use overrides::Overrides;
 pub use parse::{MAX_DOCUMENT, MAX_HEADERS, MAX_KEY_PARTS, MAX_NAME};
 pub use select::{Attributes, Layer, Missing, Selection};

@@ -187,21 +187,22 @@ impl Rules {
         }
     }
 
-    fn is_credential(&self, place: usize) -> bool {
+    pub(super) fn is_credential(&self, place: usize) -> bool {
         let is_api_key = self.identity.api_key.as_ref().is_some_and(|named| named.header == place);
         let name = self.headers.get(place).map_or("", String::as_str);
         is_api_key || CREDENTIALS.contains(&name)
     }
 }
 
+/// One value of a key, as its bytes hold it.
 #[derive(Clone, Copy)]
-enum Bytes<'k> {
+pub(super) enum Bytes<'k> {
     Plain(&'k [u8]),
     Digest([u8; 32]),
 }
 
 /// The first value of a key's bytes, and what is behind it.
-fn value(key: &[u8]) -> Option<(Bytes<'_>, &[u8])> {
+pub(super) fn value(key: &[u8]) -> Option<(Bytes<'_>, &[u8])> {
     let (&len, rest) = key.split_first()?;
     if len == 0xFF {
         let (digest, rest) = rest.split_first_chunk::<32>()?;
