@@ -63,6 +63,12 @@ pub struct Missing<'r> {
     pub header: &'r str,
 }
 
+impl Default for Selection<'_> {
+    fn default() -> Self {
+        Selection { layers: [None; MAX_LAYERS], count: 0, overflow: false }
+    }
+}
+
 impl<'r> Selection<'r> {
     /// The limits, in the order of the document.
     pub fn layers(&self) -> impl Iterator<Item = &Layer<'r>> {
@@ -114,7 +120,22 @@ impl Rules {
     /// # Errors
     /// A policy needs an identity that is required and missing.
     pub fn select<'r>(&'r self, request: &Attributes<'_>) -> Result<Selection<'r>, Missing<'r>> {
-        let mut selection = Selection { layers: [None; MAX_LAYERS], count: 0, overflow: false };
+        let mut selection = Selection::default();
+        self.select_into(request, &mut selection)?;
+        Ok(selection)
+    }
+
+    /// As [`select`](Self::select), into a selection that is used again and
+    /// again: it holds 20 KiB, and moving those is most of the work.
+    ///
+    /// # Errors
+    /// As for [`select`](Self::select); the selection is then without use.
+    pub fn select_into<'r>(
+        &'r self,
+        request: &Attributes<'_>,
+        selection: &mut Selection<'r>,
+    ) -> Result<(), Missing<'r>> {
+        (selection.count, selection.overflow) = (0, false);
         let (listed, default) = match self.policies.split_last() {
             Some((default, listed)) if self.has_default => (listed, Some(default)),
             _ => (self.policies.as_slice(), None),
@@ -123,13 +144,13 @@ impl Rules {
         for (place, policy) in listed.iter().enumerate() {
             if policy.matcher.matches(request) {
                 matched = true;
-                self.add(place, policy, request, &mut selection)?;
+                self.add(place, policy, request, selection)?;
             }
         }
         if let (false, Some(policy)) = (matched, default) {
-            self.add(listed.len(), policy, request, &mut selection)?;
+            self.add(listed.len(), policy, request, selection)?;
         }
-        Ok(selection)
+        Ok(())
     }
 
     fn add<'r>(
