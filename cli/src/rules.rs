@@ -27,6 +27,7 @@ pub(crate) fn seed() -> Seed {
 pub(crate) fn load(path: &Path) -> Result<Rules, Failure> {
     let text = read(path)?;
     Rules::parse(&text, seed()).map_err(|errors| {
+        let errors = in_order(errors);
         let mut told = format!("{} cannot be used as it is:\n", shown(path));
         told.push_str(&lines(path, &errors));
         told.truncate(told.trim_end().len());
@@ -41,7 +42,7 @@ pub(crate) fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
     let (mut wrong, mut unreadable) = (0usize, false);
     for path in &args.files {
         let errors = match read(path) {
-            Ok(text) => Rules::parse(&text, seed()).err().unwrap_or_default(),
+            Ok(text) => in_order(Rules::parse(&text, seed()).err().unwrap_or_default()),
             Err(failure) => {
                 screen::complain(&failure.to_string());
                 unreadable = true;
@@ -68,6 +69,12 @@ pub(crate) fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
         (false, 0) => ExitCode::SUCCESS,
         (false, _) => ExitCode::from(WRONG),
     })
+}
+
+/// In the order of the text.
+fn in_order(mut errors: Vec<RuleError>) -> Vec<RuleError> {
+    errors.sort_by_key(|error| (error.line, error.column));
+    errors
 }
 
 /// As JSON, with a newline at the end.

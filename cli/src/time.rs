@@ -96,9 +96,9 @@ fn parse_epoch(text: &[u8]) -> Option<Nanos> {
     let whole = u64::try_from(number(whole)?).ok()?;
     let unit = match whole {
         _ if dot.is_some() => SECOND,
-        0..100_000_000_000 => SECOND, // until the year 5138
-        0..100_000_000_000_000 => 1_000_000,
-        0..100_000_000_000_000_000 => 1_000,
+        0..=99_999_999_999 => SECOND, // until the year 5138
+        100_000_000_000..=99_999_999_999_999 => 1_000_000,
+        100_000_000_000_000..=99_999_999_999_999_999 => 1_000,
         _ => 1,
     };
     whole.checked_mul(unit)?.checked_add(fraction)

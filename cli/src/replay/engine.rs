@@ -87,6 +87,8 @@ pub(crate) struct Engine<'r, 't> {
     pub(crate) missing: Option<&'r str>,
     /// Requests that matched more limits than one may have.
     pub(crate) overflows: u64,
+    /// Of the last request, to be filled again.
+    selection: Selection<'r>,
 }
 
 impl<'r, 't> Engine<'r, 't> {
@@ -102,6 +104,7 @@ impl<'r, 't> Engine<'r, 't> {
             span: None,
             missing: None,
             overflows: 0,
+            selection: Selection::default(),
         }
     }
 
@@ -119,8 +122,8 @@ impl<'r, 't> Engine<'r, 't> {
         };
         self.totals.requests += 1;
         self.totals.logged_429 += u64::from(record.was_limited);
-        let kind = match self.rules.select(&record.request) {
-            Ok(selection) => self.decide(&selection, at),
+        let kind = match self.rules.select_into(&record.request, &mut self.selection) {
+            Ok(()) => self.decide(at),
             Err(missing) => {
                 let place = self.rules.policies().iter().position(|policy| policy.name() == missing.policy);
                 if let Some(policy) = place.and_then(|place| self.policies.get_mut(place)) {
@@ -140,7 +143,8 @@ impl<'r, 't> Engine<'r, 't> {
         self.timeline.count(at, kind);
     }
 
-    fn decide(&mut self, selection: &Selection<'_>, at: Nanos) -> Kind {
+    fn decide(&mut self, at: Nanos) -> Kind {
+        let selection = &self.selection;
         let answer = check(self.rules, &self.table, selection, at);
         // Logs do not tell how long a request took along with others.
         answer.holds().iter().for_each(|hold| self.table.release(hold));

@@ -21,8 +21,6 @@ pub(crate) struct Report<'e> {
     pub(crate) policies: Vec<PolicyRow<'e>>,
     /// Those limited most.
     pub(crate) keys: Vec<KeyRow<'e>>,
-    /// Are all keys' counts exact?
-    pub(crate) keys_exact: bool,
     pub(crate) bucket_seconds: u64,
     pub(crate) buckets: Vec<BucketRow>,
     pub(crate) faults: &'e Faults,
@@ -49,6 +47,8 @@ pub(crate) struct KeyRow<'e> {
     /// `denied` is too large by at most this.
     pub(crate) error: u64,
     pub(crate) admitted: u64,
+    /// If not, `admitted` may be too small.
+    pub(crate) exact: bool,
 }
 
 #[derive(Serialize)]
@@ -81,6 +81,7 @@ impl<'e> Report<'e> {
             denied: entry.limited,
             error: entry.error,
             admitted: entry.admitted,
+            exact: entry.is_exact,
         });
         let buckets = engine.timeline.buckets().map(|(second, bucket)| BucketRow {
             time: time::iso(second.saturating_mul(1_000_000_000)),
@@ -96,7 +97,6 @@ impl<'e> Report<'e> {
                 .map(|(policy, totals)| PolicyRow { name: policy.name(), totals: *totals })
                 .collect(),
             keys: keys.collect(),
-            keys_exact: !engine.top.is_full(),
             bucket_seconds: engine.timeline.width(),
             buckets: buckets.collect(),
             faults: &engine.faults,
@@ -179,11 +179,9 @@ impl<'e> Report<'e> {
 
     fn key_table(&self, paint: Paint) -> String {
         let rows = self.keys.iter().map(|row| {
-            let denied = match row.error {
-                0 => grouped(row.denied),
-                error => format!("{} (- {})", grouped(row.denied), grouped(error)),
-            };
-            vec![row.policy.to_owned(), row.label(), denied, grouped(row.admitted)]
+            let [most, least] = if row.exact { ["", ""] } else { ["≤ ", "≥ "] };
+            let (denied, admitted) = (grouped(row.denied), grouped(row.admitted));
+            vec![row.policy.to_owned(), row.label(), format!("{most}{denied}"), format!("{least}{admitted}")]
         });
         table(paint, &["policy", "key", "denied", "admitted"], &rows.collect::<Vec<_>>(), 2)
     }
@@ -289,9 +287,6 @@ fn notes(engine: &Engine<'_, '_>) -> Vec<String> {
             "{} requests matched more limits than one may have; those further on were left out",
             grouped(engine.overflows)
         ));
-    }
-    if engine.top.is_full() {
-        notes.push("there are more keys than are followed one by one: their counts are estimates".into());
     }
     for policy in engine.rules.policies() {
         if policy.all_limits().any(|limit| limit.algorithm() == Algorithm::Concurrency) {

@@ -22,6 +22,8 @@ pub(crate) struct Entry {
     pub(crate) error: u64,
     /// Requests let through, of those since it has its place.
     pub(crate) admitted: u64,
+    /// Was it followed from the first request on?
+    pub(crate) is_exact: bool,
     fingerprint: u64,
     /// Its place in the heap.
     at: usize,
@@ -34,7 +36,6 @@ pub(crate) struct Top {
     index: HashMap<u64, usize, BuildHasherDefault<Same>>,
     /// Entries, the one limited least first.
     heap: Vec<usize>,
-    is_full: bool,
 }
 
 impl Top {
@@ -60,22 +61,22 @@ impl Top {
         } else if self.entries.len() < PLACES {
             let (place, at) = (self.entries.len(), self.heap.len());
             let key = key.to_vec();
-            self.entries.push(Entry { policy, key, limited, error: 0, admitted, fingerprint, at });
+            self.entries.push(Entry {
+                policy,
+                key,
+                limited,
+                error: 0,
+                admitted,
+                is_exact: true,
+                fingerprint,
+                at,
+            });
             self.index.insert(fingerprint, place);
             self.heap.push(place);
             self.rise(at);
-        } else {
-            self.is_full = true;
-            if is_limited {
-                self.replace(policy, fingerprint, key, admitted);
-            }
+        } else if is_limited {
+            self.replace(policy, fingerprint, key, admitted);
         }
-    }
-
-    /// Were there more keys than places, so that counts may be off by their
-    /// error?
-    pub(crate) fn is_full(&self) -> bool {
-        self.is_full
     }
 
     /// The entries limited most.
@@ -97,7 +98,7 @@ impl Top {
         entry.key.extend_from_slice(key);
         let error = entry.limited;
         (entry.policy, entry.fingerprint, entry.admitted) = (policy, fingerprint, admitted);
-        (entry.error, entry.limited) = (error, error + 1);
+        (entry.error, entry.limited, entry.is_exact) = (error, error + 1, false);
         self.sink(0);
     }
 
@@ -167,7 +168,7 @@ mod tests {
         assert_eq!(all.len(), 10);
         assert_eq!(all.iter().map(|entry| entry.limited).sum::<u64>(), 334);
         assert_eq!(all.iter().map(|entry| entry.admitted).sum::<u64>(), 666);
-        assert!(!top.is_full());
+        assert!(all.iter().all(|entry| entry.is_exact));
     }
 
     #[test]
@@ -186,7 +187,7 @@ mod tests {
             }
         }
         let all = top.most(8);
-        assert!(top.is_full() && top.entries.len() == PLACES);
+        assert!(top.entries.len() == PLACES);
         for entry in all {
             let truth = heavy[usize::from(entry.key[0])];
             assert_eq!(entry.key.len(), 1);
