@@ -13,6 +13,13 @@ LIB := target/ffi
 MODULE := ngx_http_tollgate_module.so
 LIBDIR := $(DESTDIR)$(PREFIX)/lib
 INCLUDEDIR := $(DESTDIR)$(PREFIX)/include
+BINDIR := $(DESTDIR)$(PREFIX)/bin
+MANDIR := $(DESTDIR)$(PREFIX)/share/man/man1
+SHAREDIR := $(DESTDIR)$(PREFIX)/share
+
+TOLLGATE := target/release/tollgate
+# Each command that has a manual page of its own, with - for a space.
+MAN_PAGES := rules rules-check rules-explain replay completions man
 
 # What the Rust standard library in the archive asks of the system; the compiler adds libgcc itself.
 LIBS_PRIVATE := -lutil -lrt -lpthread -lm -ldl -lc
@@ -29,11 +36,11 @@ built = TOLLGATE_NGINX=$(CURDIR)/target/nginx/$(1)/nginx \
 	TOLLGATE_NGINX_MODULE=$(CURDIR)/target/nginx/$(1)/$(MODULE)
 
 .NOTPARALLEL:
-.PHONY: all help setup lib nginx nginx-current nginx-asan run test test-rust test-loom \
+.PHONY: all help setup lib cli nginx nginx-current nginx-asan run test test-rust test-loom \
 	test-nginx-current test-nginx-asan vectors bench lint fmt deny header check-header check-symbols \
-	install install-lib install-nginx uninstall clean
+	install install-lib install-cli install-nginx uninstall clean
 
-all: lib nginx ## build both libraries and the module for Debian's NGINX (the default)
+all: lib nginx cli ## build both libraries, the module for Debian's NGINX and the command (the default)
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +51,9 @@ setup: ## install what is missing on this machine (Debian packages, the Rust too
 # Without the rlib that Rust programs link: only then are core and ffi optimised as one.
 lib: ## build libtollgate.a and libtollgate.so
 	cargo rustc --profile ffi -p tollgate-ffi --lib --crate-type staticlib,cdylib
+
+cli: ## build the tollgate command
+	cargo build --release -p tollgate-cli
 
 nginx: lib ## build the module for Debian's NGINX
 	ffi/nginx/build.sh debian
@@ -101,7 +111,7 @@ check-header: ## check that include/tollgate.h is what ffi/src says
 check-symbols: lib ## check that the libraries export exactly the header's functions
 	.ci/check-symbols include/tollgate.h $(LIB)/libtollgate.so $(LIB)/libtollgate.a
 
-install: install-lib install-nginx ## install all below PREFIX (and DESTDIR); builds only what was never built
+install: install-lib install-cli install-nginx ## install all below PREFIX (and DESTDIR); builds only what was never built
 
 install-lib: $(if $(wildcard $(LIB)/libtollgate.so),,lib) ## install the libraries, tollgate.h and tollgate.pc
 	install -d $(LIBDIR)/pkgconfig $(INCLUDEDIR)
@@ -114,6 +124,18 @@ install-lib: $(if $(wildcard $(LIB)/libtollgate.so),,lib) ## install the librari
 		ffi/tollgate.pc.in > $(LIBDIR)/pkgconfig/tollgate.pc
 	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" -ne 0 ] || ldconfig
 
+install-cli: $(if $(wildcard $(TOLLGATE)),,cli) ## install the tollgate command, its manual pages and completions
+	install -d $(BINDIR) $(MANDIR) $(SHAREDIR)/bash-completion/completions \
+		$(SHAREDIR)/zsh/site-functions $(SHAREDIR)/fish/vendor_completions.d
+	install -m 755 $(TOLLGATE) $(BINDIR)
+	$(TOLLGATE) man > $(MANDIR)/tollgate.1
+	for page in $(MAN_PAGES); do \
+		$(TOLLGATE) man $$(echo $$page | tr - ' ') > $(MANDIR)/tollgate-$$page.1 || exit 1; \
+	done
+	$(TOLLGATE) completions bash > $(SHAREDIR)/bash-completion/completions/tollgate
+	$(TOLLGATE) completions zsh > $(SHAREDIR)/zsh/site-functions/_tollgate
+	$(TOLLGATE) completions fish > $(SHAREDIR)/fish/vendor_completions.d/tollgate.fish
+
 install-nginx: $(if $(wildcard target/nginx/debian/$(MODULE)),,nginx) ## install the NGINX module into NGINX_MODULES_DIR
 	install -d $(DESTDIR)$(NGINX_MODULES_DIR)
 	install -m 644 target/nginx/debian/$(MODULE) $(DESTDIR)$(NGINX_MODULES_DIR)
@@ -121,6 +143,9 @@ install-nginx: $(if $(wildcard target/nginx/debian/$(MODULE)),,nginx) ## install
 uninstall: ## remove what install put below PREFIX (and DESTDIR)
 	rm -f $(LIBDIR)/libtollgate.a $(LIBDIR)/libtollgate.so $(LIBDIR)/$(SONAME) $(LIBDIR)/$(SHARED) \
 		$(LIBDIR)/pkgconfig/tollgate.pc $(INCLUDEDIR)/tollgate.h \
+		$(BINDIR)/tollgate $(MANDIR)/tollgate.1 $(MAN_PAGES:%=$(MANDIR)/tollgate-%.1) \
+		$(SHAREDIR)/bash-completion/completions/tollgate $(SHAREDIR)/zsh/site-functions/_tollgate \
+		$(SHAREDIR)/fish/vendor_completions.d/tollgate.fish \
 		$(DESTDIR)$(NGINX_MODULES_DIR)/$(MODULE)
 
 clean: ## remove everything that was built
