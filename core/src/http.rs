@@ -145,7 +145,7 @@ impl Writer<'_> {
     /// A field whose value is a number: on every answer, so without `fmt`.
     fn number(&mut self, name: &'static str, value: u64) -> Result<(), BufferTooSmall> {
         let start = self.out.at;
-        let written = self.out.write_str(itoa::Buffer::new().format(value));
+        let written = self.out.number(value);
         self.add(name, start, written)
     }
 
@@ -175,27 +175,47 @@ pub fn problem(
     decision: &Decision,
     buffer: &mut [u8],
 ) -> Result<usize, BufferTooSmall> {
+    let size = buffer.len();
     let mut out = Output { buffer, at: 0 };
     let name = Json(cut(name));
-    let kind = "https://iana.org/assignments/http-problem-types#quota-exceeded";
     let written = if decision.can_ever_fit() {
         let wait = whole_seconds(decision.retry_after).max(1);
-        writeln!(
-            out,
-            "{{\"type\":\"{kind}\",\"title\":\"Too many requests\",\"status\":{status},\
-             \"detail\":\"The limit {name} is reached. Try again in {wait} s.\",\
-             \"violated-policies\":[\"{name}\"],\"retry_after\":{wait}}}"
-        )
+        reached(&mut out, status, &name, wait)
     } else {
-        writeln!(
-            out,
-            "{{\"type\":\"{kind}\",\"title\":\"Request too large for its limit\",\"status\":{status},\
-             \"detail\":\"This request costs more than the limit {name} ever admits at once.\",\
-             \"violated-policies\":[\"{name}\"]}}"
-        )
+        too_large(&mut out, status, &name)
     };
-    written.map_err(|_| BufferTooSmall(out.buffer.len()))?;
+    written.map_err(|_| BufferTooSmall(size))?;
     Ok(out.at)
+}
+
+/// The type that the draft registers.
+const KIND: &str = "{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",";
+
+/// Every denial carries this, so it is put together without `fmt`.
+fn reached(out: &mut Output<'_>, status: u16, name: &Json<'_>, wait: u64) -> fmt::Result {
+    out.write_str(KIND)?;
+    out.write_str("\"title\":\"Too many requests\",\"status\":")?;
+    out.number(status.into())?;
+    out.write_str(",\"detail\":\"The limit ")?;
+    name.write(out)?;
+    out.write_str(" is reached. Try again in ")?;
+    out.number(wait)?;
+    out.write_str(" s.\",\"violated-policies\":[\"")?;
+    name.write(out)?;
+    out.write_str("\"],\"retry_after\":")?;
+    out.number(wait)?;
+    out.write_str("}\n")
+}
+
+fn too_large(out: &mut Output<'_>, status: u16, name: &Json<'_>) -> fmt::Result {
+    out.write_str(KIND)?;
+    out.write_str("\"title\":\"Request too large for its limit\",\"status\":")?;
+    out.number(status.into())?;
+    out.write_str(",\"detail\":\"This request costs more than the limit ")?;
+    name.write(out)?;
+    out.write_str(" ever admits at once.\",\"violated-policies\":[\"")?;
+    name.write(out)?;
+    out.write_str("\"]}\n")
 }
 
 /// At most [`MAX_NAME`] bytes, at a character's boundary.
@@ -228,13 +248,17 @@ impl fmt::Display for Quoted<'_> {
 /// The inside of a JSON string.
 struct Json<'n>(&'n str);
 
-impl fmt::Display for Json<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Json<'_> {
+    fn write(&self, out: &mut Output<'_>) -> fmt::Result {
+        let plain = |byte: u8| byte >= b' ' && byte != b'"' && byte != b'\\';
+        if self.0.bytes().all(plain) {
+            return out.write_str(self.0);
+        }
         for c in self.0.chars() {
             match c {
-                '"' | '\\' => write!(f, "\\{c}")?,
-                c if u32::from(c) < 0x20 => f.write_char('?')?,
-                c => f.write_char(c)?,
+                '"' | '\\' => write!(out, "\\{c}")?,
+                c if u32::from(c) < 0x20 => out.write_char('?')?,
+                c => out.write_char(c)?,
             }
         }
         Ok(())
@@ -246,6 +270,12 @@ struct Output<'b> {
     at: usize,
 }
 
+impl Output<'_> {
+    fn number(&mut self, value: u64) -> fmt::Result {
+        self.write_str(itoa::Buffer::new().format(value))
+    }
+}
+
 impl Write for Output<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let end = self.at.checked_add(text.len()).ok_or(fmt::Error)?;
@@ -253,5 +283,70 @@ impl Write for Output<'_> {
         room.copy_from_slice(text.as_bytes());
         self.at = end;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::NEVER;
+    use std::string::{String, ToString};
+
+    fn denied(retry_after: u64) -> Decision {
+        Decision { allowed: false, limit: 10, remaining: 0, retry_after, reset_after: retry_after, delay: 0 }
+    }
+
+    fn body(name: &str, retry_after: u64) -> String {
+        let mut buffer = [0; PROBLEM_SIZE];
+        let len = problem(429, name, &denied(retry_after), &mut buffer).unwrap();
+        String::from_utf8(buffer[..len].to_vec()).unwrap()
+    }
+
+    #[test]
+    fn a_denial_says_when_to_come_back() {
+        let text = body("orders", 1_400_000_000);
+        assert!(text.contains("\"status\":429,"), "{text}");
+        assert!(text.contains("\"violated-policies\":[\"orders\"],\"retry_after\":2}"), "{text}");
+        assert!(body("orders", 1).contains("\"retry_after\":1}"));
+        assert!(!body("orders", NEVER).contains("retry_after"));
+    }
+
+    #[test]
+    fn no_name_breaks_the_body_or_a_field() {
+        let limit: Limit = "10/s".parse().unwrap();
+        let long = "é\"\\\u{7}\r\n".repeat(100);
+        for name in ["", "a\"b", "a\\b", "a\r\nSet-Cookie: x", "\0", long.as_str()] {
+            let text = body(name, 1);
+            let inner = text.strip_suffix('\n').unwrap();
+            assert!(!inner.chars().any(char::is_control), "{text:?}");
+            let mut buffer = [0; FIELDS_SIZE];
+            let written = fields(Family::RateLimit, name, &limit, &denied(1), &mut buffer).unwrap();
+            for field in written.as_slice() {
+                assert!(
+                    buffer[field.start..field.end].iter().all(|byte| (b' '..=b'~').contains(byte)),
+                    "{name:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_small_buffer_is_an_error_at_every_size() {
+        let limit: Limit = "10/s".parse().unwrap();
+        let full = body("orders", 1).len();
+        for size in 0..full {
+            assert_eq!(
+                problem(429, "orders", &denied(1), &mut [0; PROBLEM_SIZE][..size]),
+                Err(BufferTooSmall(size))
+            );
+        }
+        for family in Family::ALL {
+            let whole = fields(family, "orders", &limit, &denied(1), &mut [0; FIELDS_SIZE]).unwrap();
+            let needed = whole.as_slice().last().map_or(0, |field| field.end);
+            for size in 0..needed {
+                let cut = fields(family, "orders", &limit, &denied(1), &mut [0; FIELDS_SIZE][..size]);
+                assert!(cut.is_err(), "{} {size}", family.name().to_string());
+            }
+        }
     }
 }
