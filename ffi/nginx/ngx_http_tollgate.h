@@ -24,6 +24,12 @@
 
 #define NGX_HTTP_TOLLGATE_MAX_NAME         55
 
+/* room for all that can be wrong with a rules file, a line each */
+#define NGX_HTTP_TOLLGATE_REASONS          32768
+
+/* in the length of an entry's name: a policy's, not a limit's */
+#define NGX_HTTP_TOLLGATE_POLICY           0x80
+
 #define NGX_HTTP_TOLLGATE_PASSED           1
 #define NGX_HTTP_TOLLGATE_DELAYED          2
 #define NGX_HTTP_TOLLGATE_REJECTED         3
@@ -40,12 +46,30 @@ typedef struct {
     tollgate_counters               counters;
     ngx_atomic_t                    generation;  /* of the last configuration
                                                     that named it, 0: free */
-    u_char                          len;
+    u_char                          len;         /* and a policy's flag */
     u_char                          name[NGX_HTTP_TOLLGATE_MAX_NAME];
 } ngx_http_tollgate_entry_t;
 
 
-/* what stands in the zone before the table; written by the master only */
+/*
+ * The rules file as the workers of a zone last found it: which state of the
+ * file was told about, so that a change is logged once and not by each.
+ */
+
+typedef struct {
+    ngx_atomic_t                    told;        /* the state in force */
+    ngx_atomic_t                    refused;     /* the state that is not */
+    ngx_atomic_t                    loaded_at;   /* seconds since 1970 */
+    ngx_atomic_t                    failed_at;
+    ngx_atomic_t                    failed;      /* was the last one refused? */
+    uint64_t                        reserved[3];
+} ngx_http_tollgate_rules_state_t;
+
+
+/*
+ * What stands in the zone before the table.  The master writes it, and under
+ * the pool's mutex a worker that finds new policies in the rules file.
+ */
 
 typedef struct {
     void                           *table;
@@ -54,9 +78,14 @@ typedef struct {
     uint64_t                        row_entries;
     ngx_atomic_t                    generation;
     ngx_uint_t                      nentries;
-    uint64_t                        reserved[2]; /* entries begin a line */
+    uint64_t                        reserved[2]; /* what follows begins a
+                                                    line */
+    ngx_http_tollgate_rules_state_t rules;
     ngx_http_tollgate_entry_t       entries[1];
 } ngx_http_tollgate_shctx_t;
+
+
+typedef struct ngx_http_tollgate_rules_s  ngx_http_tollgate_rules_t;
 
 
 typedef struct {
@@ -71,8 +100,13 @@ typedef struct {
 
     ngx_array_t                     limits;      /* all that use the zone:
                                                     limit pointers */
+    ngx_http_tollgate_rules_t      *rules;       /* asked in this zone */
+    ngx_uint_t                      place;       /* among the rules' zones */
+    ngx_uint_t                      policies;    /* "tollgate_policies" */
     u_char                         *file;
     ngx_uint_t                      line;
+    u_char                         *used_file;   /* by "tollgate_policies" */
+    ngx_uint_t                      used_line;
 } ngx_http_tollgate_zone_t;
 
 
@@ -121,8 +155,75 @@ typedef struct {
 } ngx_http_tollgate_limit_t;
 
 
+/* the rules file, compiled; nothing of a request leads here */
+
+typedef struct {
+    tollgate_rules                 *rules;
+    ngx_uint_t                      npolicies;
+    uint64_t                        overrides;
+    uint32_t                        fields;
+
+    ngx_uint_t                      nheaders;
+    uint64_t                        lengths;     /* of headers, one bit each */
+    ngx_str_t                       headers[TOLLGATE_MAX_HEADERS];
+
+    tollgate_counters             **counters;    /* of zone and policy */
+} ngx_http_tollgate_version_t;
+
+
+/* which file it was; a write within the clock's grain changes the crc only */
+
+typedef struct {
+    uint64_t                        mtime;       /* nanoseconds */
+    uint64_t                        inode;
+    uint64_t                        size;
+    uint32_t                        crc32;
+    unsigned                        missing:1;
+    unsigned                        fresh:1;     /* may change unseen */
+} ngx_http_tollgate_file_t;
+
+
+typedef struct ngx_http_tollgate_load_s  ngx_http_tollgate_load_t;
+
+
+/* one look at the file; a thread's own until it is done */
+
+struct ngx_http_tollgate_load_s {
+    ngx_http_tollgate_rules_t      *rules;
+    ngx_http_tollgate_file_t        known;
+    ngx_http_tollgate_file_t        file;        /* what was found */
+    tollgate_rules                 *compiled;
+    ngx_int_t                       result;
+    ngx_err_t                       err;
+    const char                     *what;        /* is wrong */
+    ngx_uint_t                      done;
+    unsigned                        check_known:1;
+    unsigned                        accept:1;
+    char                            message[NGX_HTTP_TOLLGATE_REASONS];
+};
+
+
+struct ngx_http_tollgate_rules_s {
+    ngx_str_t                       path;
+    ngx_msec_t                      interval;
+    uint64_t                        seed[2];
+    ngx_array_t                     zones;       /* that it is asked in */
+
+    tollgate_rules                 *compiled;    /* until the zones are known */
+    ngx_http_tollgate_version_t    *version;     /* this process's */
+    ngx_http_tollgate_file_t        file;        /* last looked at */
+
+    ngx_event_t                     event;
+    ngx_http_tollgate_load_t       *load;        /* under way */
+
+    u_char                         *conf_file;
+    ngx_uint_t                      line;
+};
+
+
 typedef struct {
     ngx_array_t                     zones;       /* zone pointers */
+    ngx_http_tollgate_rules_t      *rules;
     ngx_int_t                       index;       /* the variable whose place
                                                     holds the context */
 } ngx_http_tollgate_main_conf_t;
@@ -137,6 +238,13 @@ typedef struct {
     ngx_uint_t                      log_level;
     ngx_uint_t                      delay_log_level;
     ngx_uint_t                      set;         /* limits or "off" here */
+
+    ngx_http_tollgate_zone_t       *policies;    /* where rules are asked */
+    ngx_str_t                       route;
+    ngx_uint_t                      family;      /* fields, or unset: as the
+                                                    rules say */
+    unsigned                        policies_set:1;
+    unsigned                        merged:1;
 } ngx_http_tollgate_conf_t;
 
 
@@ -150,9 +258,14 @@ typedef struct {
 
 typedef struct {
     tollgate_decision               decision;    /* the tightest one */
-    ngx_http_tollgate_limit_t      *limit;       /* whose it is */
+    const tollgate_limit           *limit;       /* whose it is, or NULL */
+    ngx_str_t                       name;        /* of a limit or policy */
+    ngx_str_t                       missing;     /* header of a 401 */
+    unsigned                        policy:1;    /* is it a policy's? */
+    ngx_http_tollgate_zone_t       *zone;
     uint32_t                        fields;
     uint32_t                        status;
+    uint32_t                        denial;      /* HTTP status */
     ngx_msec_t                      delay;
     ngx_uint_t                      nholds;
     ngx_http_tollgate_hold_t        holds[1];    /* nholds of them */
@@ -175,6 +288,29 @@ typedef struct {
 ngx_int_t ngx_http_tollgate_check(ngx_http_request_t *r,
     ngx_http_tollgate_conf_t *tlcf, ngx_http_tollgate_ctx_t **ctxp);
 
+ngx_int_t ngx_http_tollgate_ask(ngx_http_request_t *r,
+    ngx_http_tollgate_conf_t *tlcf, uint64_t now, tollgate_answer *answer);
+ngx_int_t ngx_http_tollgate_take(ngx_http_request_t *r,
+    ngx_http_tollgate_conf_t *tlcf, ngx_http_tollgate_ctx_t *ctx,
+    tollgate_answer *answer);
+char *ngx_http_tollgate_policies(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+
+char *ngx_http_tollgate_rules(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+ngx_int_t ngx_http_tollgate_check_rules(ngx_conf_t *cf);
+ngx_int_t ngx_http_tollgate_bind_rules(ngx_http_tollgate_zone_t *zone,
+    ngx_log_t *log);
+ngx_int_t ngx_http_tollgate_init_process(ngx_cycle_t *cycle);
+
+ngx_http_tollgate_load_t *ngx_http_tollgate_create_load(
+    ngx_http_tollgate_rules_t *rules);
+void ngx_http_tollgate_stat(ngx_file_info_t *fi,
+    ngx_http_tollgate_file_t *file);
+void ngx_http_tollgate_read_rules(ngx_http_tollgate_load_t *load);
+ngx_int_t ngx_http_tollgate_start_load(ngx_http_tollgate_load_t *load);
+ngx_uint_t ngx_http_tollgate_load_done(ngx_http_tollgate_load_t *load);
+void ngx_http_tollgate_free_load(ngx_http_tollgate_load_t *load);
+
 char *ngx_http_tollgate_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_tollgate(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 
@@ -186,6 +322,9 @@ ngx_http_tollgate_zone_t *ngx_http_tollgate_add_zone(ngx_conf_t *cf,
     ngx_str_t *name, size_t size);
 ngx_int_t ngx_http_tollgate_check_reload(ngx_conf_t *cf,
     ngx_http_tollgate_zone_t *zone);
+ngx_http_tollgate_entry_t *ngx_http_tollgate_entry(
+    ngx_http_tollgate_shctx_t *sh, ngx_str_t *name, ngx_uint_t policy);
+ngx_int_t ngx_http_tollgate_seed(uint64_t *seed, size_t size, ngx_log_t *log);
 ngx_int_t ngx_http_tollgate_same_zone(ngx_log_t *log,
     ngx_http_tollgate_zone_t *zone, size_t size, uint64_t rows,
     uint64_t row_entries);

@@ -98,11 +98,33 @@ ngx_http_tollgate_create_ctx(ngx_http_request_t *r,
         cln->handler = ngx_http_tollgate_cleanup;
     }
 
+    ctx->limit = NULL;
+    ctx->zone = NULL;
+    ctx->missing.len = 0;
+    ctx->policy = 0;
     ctx->fields = tlcf->dry_run ? TOLLGATE_FIELDS_OFF : tlcf->fields;
+    ctx->status = 0;
     ctx->delay = 0;
     ctx->nholds = 0;
 
     return ctx;
+}
+
+
+/* whose decision it is that the client is told */
+
+static ngx_inline void
+ngx_http_tollgate_tell(ngx_http_tollgate_ctx_t *ctx,
+    ngx_http_tollgate_limit_t *limit)
+{
+    ctx->limit = &limit->limit;
+    ctx->name = limit->name;
+    ctx->zone = limit->zone;
+
+    if (!ctx->decision.allowed) {
+        ctx->denial = (ctx->decision.retry_after_ns == TOLLGATE_NEVER)
+                      ? limit->status_over : limit->status;
+    }
 }
 
 
@@ -257,7 +279,7 @@ ngx_http_tollgate_check(ngx_http_request_t *r, ngx_http_tollgate_conf_t *tlcf,
     ngx_http_tollgate_ctx_t    *ctx;
     ngx_http_tollgate_limit_t  *limit;
 
-    if (tlcf->nlimits != 1) {
+    if (tlcf->nlimits != 1 || tlcf->policies) {
         return ngx_http_tollgate_check_layers(r, tlcf, ctxp);
     }
 
@@ -297,7 +319,7 @@ ngx_http_tollgate_check(ngx_http_request_t *r, ngx_http_tollgate_conf_t *tlcf,
         return ngx_http_tollgate_failed(r, limit, status);
     }
 
-    ctx->limit = limit;
+    ngx_http_tollgate_tell(ctx, limit);
 
     if (ctx->decision.delay_ns && limit->delay) {
         ctx->delay = ngx_http_tollgate_ms(ctx->decision.delay_ns);
@@ -314,6 +336,7 @@ ngx_http_tollgate_check(ngx_http_request_t *r, ngx_http_tollgate_conf_t *tlcf,
 /*
  * Several limits: all of them are charged or none.  The library does this
  * within a zone; a zone that said yes is paid back when a later one denies.
+ * The rules are asked last, as what they charge cannot be paid back.
  */
 
 static ngx_int_t
@@ -324,8 +347,9 @@ ngx_http_tollgate_check_layers(ngx_http_request_t *r,
     u_char                     *p, buf[NGX_HTTP_TOLLGATE_KEYS_SIZE];
     uint64_t                    now, delay;
     ngx_int_t                   rc;
-    ngx_uint_t                  i, n, from, to, best;
+    ngx_uint_t                  i, n, from, to, best, asked;
     tollgate_hold               holds[NGX_HTTP_TOLLGATE_MAX_LIMITS];
+    tollgate_answer             answer;
     tollgate_status             status;
     tollgate_request            requests[NGX_HTTP_TOLLGATE_MAX_LIMITS];
     tollgate_decision           decisions[NGX_HTTP_TOLLGATE_MAX_LIMITS];
@@ -351,7 +375,7 @@ ngx_http_tollgate_check_layers(ngx_http_request_t *r,
         }
     }
 
-    if (n == 0) {
+    if (n == 0 && tlcf->policies == NULL) {
         return NGX_DECLINED;
     }
 
@@ -405,7 +429,29 @@ ngx_http_tollgate_check_layers(ngx_http_request_t *r,
         }
     }
 
-    if (best == n) {
+    asked = 0;
+
+    if (best == n && tlcf->policies) {
+
+        rc = ngx_http_tollgate_ask(r, tlcf, now, &answer);
+
+        if (rc == NGX_OK && !answer.allowed) {
+            ngx_http_tollgate_give_back(requests, limits,
+                                        tlcf->nholds ? holds : NULL, n, now);
+
+            *ctxp = ctx;
+
+            return ngx_http_tollgate_take(r, tlcf, ctx, &answer);
+        }
+
+        asked = (rc == NGX_OK);
+
+        if (n == 0 && !asked) {
+            return NGX_DECLINED;
+        }
+    }
+
+    if (best == n && n) {
 
         best = 0;
         delay = 0;
@@ -432,12 +478,14 @@ ngx_http_tollgate_check_layers(ngx_http_request_t *r,
         ctx->delay = ngx_http_tollgate_ms(delay);
     }
 
-    ctx->decision = decisions[best];
-    ctx->limit = limits[best];
+    if (n) {
+        ctx->decision = decisions[best];
+        ngx_http_tollgate_tell(ctx, limits[best]);
+    }
 
     *ctxp = ctx;
 
-    return NGX_OK;
+    return asked ? ngx_http_tollgate_take(r, tlcf, ctx, &answer) : NGX_OK;
 }
 
 

@@ -15,6 +15,11 @@
 static ngx_int_t ngx_http_tollgate_header_filter(ngx_http_request_t *r);
 static void ngx_http_tollgate_drop_fields(ngx_http_request_t *r,
     tollgate_http_field *fields, size_t n);
+static ngx_int_t ngx_http_tollgate_problem(ngx_http_tollgate_ctx_t *ctx,
+    ngx_uint_t status, char *problem, size_t *len);
+static ngx_uint_t ngx_http_tollgate_is_grpc(ngx_http_request_t *r);
+static ngx_int_t ngx_http_tollgate_deny_grpc(ngx_http_request_t *r,
+    ngx_http_tollgate_ctx_t *ctx);
 static ngx_uint_t ngx_http_tollgate_has_error_page(ngx_http_request_t *r,
     ngx_uint_t status);
 
@@ -31,7 +36,6 @@ ngx_http_tollgate_header_filter(ngx_http_request_t *r)
     ngx_table_elt_t            *h;
     tollgate_http_field         fields[TOLLGATE_HTTP_FIELDS_MAX];
     ngx_http_tollgate_ctx_t    *ctx;
-    ngx_http_tollgate_limit_t  *limit;
 
     if (r != r->main) {
         return ngx_http_next_header_filter(r);
@@ -40,13 +44,13 @@ ngx_http_tollgate_header_filter(ngx_http_request_t *r)
     ctx = ngx_http_tollgate_get_ctx(r);
 
     if (ctx == NULL
+        || ctx->limit == NULL
         || (ctx->fields == TOLLGATE_FIELDS_OFF
             && ctx->status != NGX_HTTP_TOLLGATE_REJECTED))
     {
         return ngx_http_next_header_filter(r);
     }
 
-    limit = ctx->limit;
     size = NGX_HTTP_TOLLGATE_FIELDS_SIZE;
 
     do {
@@ -55,8 +59,8 @@ ngx_http_tollgate_header_filter(ngx_http_request_t *r)
             return NGX_ERROR;
         }
 
-        status = tollgate_http_fields(ctx->fields, (char *) limit->name.data,
-                                      limit->name.len, &limit->limit,
+        status = tollgate_http_fields(ctx->fields, (char *) ctx->name.data,
+                                      ctx->name.len, ctx->limit,
                                       &ctx->decision, (char *) p, size,
                                       fields, &n);
 
@@ -67,7 +71,7 @@ ngx_http_tollgate_header_filter(ngx_http_request_t *r)
 
     if (status != TOLLGATE_OK) {
         ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
-                      "no header fields for limit \"%V\": %s", &limit->name,
+                      "no header fields for \"%V\": %s", &ctx->name,
                       tollgate_status_str(status));
 
         return ngx_http_next_header_filter(r);
@@ -155,12 +159,11 @@ ngx_http_tollgate_deny(ngx_http_request_t *r, ngx_http_tollgate_ctx_t *ctx,
         return status;
     }
 
-    if (tollgate_http_problem((uint32_t) status,
-                              (char *) ctx->limit->name.data,
-                              ctx->limit->name.len, &ctx->decision, problem,
-                              sizeof(problem), &len)
-        != TOLLGATE_OK)
-    {
+    if (ngx_http_tollgate_is_grpc(r)) {
+        return ngx_http_tollgate_deny_grpc(r, ctx);
+    }
+
+    if (ngx_http_tollgate_problem(ctx, status, problem, &len) != NGX_OK) {
         return status;
     }
 
@@ -198,6 +201,129 @@ ngx_http_tollgate_deny(ngx_http_request_t *r, ngx_http_tollgate_ctx_t *ctx,
     }
 
     /* the phase engine would go on after a response, so the end is here */
+
+    ngx_http_finalize_request(r, rc);
+
+    return NGX_DONE;
+}
+
+
+static ngx_int_t
+ngx_http_tollgate_problem(ngx_http_tollgate_ctx_t *ctx, ngx_uint_t status,
+    char *problem, size_t *len)
+{
+    u_char  *p;
+
+    if (ctx->missing.len) {
+
+        /* names of policies and of header fields need no escape */
+
+        p = ngx_snprintf((u_char *) problem, TOLLGATE_HTTP_PROBLEM_SIZE,
+                         "{\"type\":\"about:blank\","
+                         "\"title\":\"Unauthorized\","
+                         "\"status\":%ui,"
+                         "\"detail\":\"The header field %V is missing, and "
+                         "policy %V needs it.\","
+                         "\"violated-policies\":[\"%V\"]}",
+                         status, &ctx->missing, &ctx->name, &ctx->name);
+
+        *len = p - (u_char *) problem;
+
+        return NGX_OK;
+    }
+
+    return (tollgate_http_problem((uint32_t) status, (char *) ctx->name.data,
+                                  ctx->name.len, &ctx->decision, problem,
+                                  TOLLGATE_HTTP_PROBLEM_SIZE, len)
+            == TOLLGATE_OK)
+           ? NGX_OK : NGX_ERROR;
+}
+
+
+static ngx_uint_t
+ngx_http_tollgate_is_grpc(ngx_http_request_t *r)
+{
+    ngx_str_t  *type;
+
+    if (r->headers_in.content_type == NULL) {
+        return 0;
+    }
+
+    type = &r->headers_in.content_type->value;
+
+    return type->len >= 16
+           && ngx_strncasecmp(type->data, (u_char *) "application/grpc", 16)
+              == 0
+           && (type->len == 16
+               || type->data[16] == '+'
+               || type->data[16] == ';');
+}
+
+
+/*
+ * A gRPC client reads no HTTP status: it is told in "trailers only", which
+ * are the header fields of a response that has no body.
+ */
+
+static ngx_int_t
+ngx_http_tollgate_deny_grpc(ngx_http_request_t *r,
+    ngx_http_tollgate_ctx_t *ctx)
+{
+    ngx_int_t         rc;
+    ngx_uint_t        i;
+    ngx_table_elt_t  *h;
+
+    static ngx_str_t  limited[] = {
+        ngx_string("grpc-status"), ngx_string("8"),
+        ngx_string("grpc-message"), ngx_string("request rate limit exceeded")
+    };
+
+    static ngx_str_t  unidentified[] = {
+        ngx_string("grpc-status"), ngx_string("16"),
+        ngx_string("grpc-message"), ngx_string("missing identity")
+    };
+
+    for (i = 0; i < 4; i += 2) {
+
+        h = ngx_list_push(&r->headers_out.headers);
+        if (h == NULL) {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
+
+        h->hash = 1;
+#if (nginx_version >= 1023000)
+        h->next = NULL;
+#endif
+        h->key = ctx->missing.len ? unidentified[i] : limited[i];
+        h->value = ctx->missing.len ? unidentified[i + 1] : limited[i + 1];
+    }
+
+    r->expect_tested = 1;
+
+    if (ngx_http_discard_request_body(r) != NGX_OK) {
+        r->keepalive = 0;
+    }
+
+    r->headers_out.status = NGX_HTTP_OK;
+
+    ngx_str_set(&r->headers_out.content_type, "application/grpc");
+    r->headers_out.content_type_len = r->headers_out.content_type.len;
+    r->headers_out.content_type_lowcase = NULL;
+
+    /* over HTTP/2 the header fields end the stream */
+
+    if (r->http_version >= NGX_HTTP_VERSION_20) {
+        r->header_only = 1;
+
+    } else {
+        r->headers_out.content_length_n = 0;
+    }
+
+    rc = ngx_http_send_header(r);
+
+    if (rc == NGX_OK && !r->header_only) {
+        rc = ngx_http_send_special(r, NGX_HTTP_LAST);
+    }
 
     ngx_http_finalize_request(r, rc);
 

@@ -80,6 +80,20 @@ static ngx_command_t  ngx_http_tollgate_commands[] = {
       offsetof(ngx_http_tollgate_conf_t, log_level),
       &ngx_http_tollgate_log_levels },
 
+    { ngx_string("tollgate_rules"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE12,
+      ngx_http_tollgate_rules,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("tollgate_policies"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE12,
+      ngx_http_tollgate_policies,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
     { ngx_string("tollgate_metrics"),
       NGX_HTTP_LOC_CONF|NGX_CONF_NOARGS,
       ngx_http_tollgate_metrics,
@@ -113,7 +127,7 @@ ngx_module_t  ngx_http_tollgate_module = {
     NGX_HTTP_MODULE,                       /* module type */
     NULL,                                  /* init master */
     ngx_http_tollgate_init_module,         /* init module */
-    NULL,                                  /* init process */
+    ngx_http_tollgate_init_process,        /* init process */
     NULL,                                  /* init thread */
     NULL,                                  /* exit thread */
     NULL,                                  /* exit process */
@@ -132,7 +146,7 @@ ngx_http_tollgate_handler(ngx_http_request_t *r)
 
     tlcf = ngx_http_get_module_loc_conf(r, ngx_http_tollgate_module);
 
-    if (tlcf->nlimits == 0) {
+    if (tlcf->nlimits == 0 && tlcf->policies == NULL) {
         return NGX_DECLINED;
     }
 
@@ -151,7 +165,11 @@ ngx_http_tollgate_handler(ngx_http_request_t *r)
     place->data = (u_char *) ctx;
 
     if (ctx->decision.allowed && ctx->delay == 0) {
-        ctx->status = NGX_HTTP_TOLLGATE_PASSED;
+
+        if (ctx->status == 0) {
+            ctx->status = NGX_HTTP_TOLLGATE_PASSED;
+        }
+
         return NGX_DECLINED;
     }
 
@@ -163,15 +181,22 @@ static ngx_int_t
 ngx_http_tollgate_enforce(ngx_http_request_t *r,
     ngx_http_tollgate_conf_t *tlcf, ngx_http_tollgate_ctx_t *ctx)
 {
-    ngx_http_tollgate_limit_t  *limit;
-
-    limit = ctx->limit;
-
     if (!ctx->decision.allowed) {
-        ngx_log_error(tlcf->log_level, r->connection->log, 0,
-                      "limiting requests%s by limit \"%V\" of zone \"%V\"",
-                      tlcf->dry_run ? ", dry run," : "",
-                      &limit->name, &limit->zone->name);
+
+        if (ctx->missing.len) {
+            ngx_log_error(tlcf->log_level, r->connection->log, 0,
+                          "refusing request%s without header \"%V\" by "
+                          "policy \"%V\" of zone \"%V\"",
+                          tlcf->dry_run ? ", dry run," : "",
+                          &ctx->missing, &ctx->name, &ctx->zone->name);
+
+        } else {
+            ngx_log_error(tlcf->log_level, r->connection->log, 0,
+                          "limiting requests%s by %s \"%V\" of zone \"%V\"",
+                          tlcf->dry_run ? ", dry run," : "",
+                          ctx->policy ? "policy" : "limit",
+                          &ctx->name, &ctx->zone->name);
+        }
 
         if (tlcf->dry_run) {
             ctx->status = NGX_HTTP_TOLLGATE_REJECTED_DRY_RUN;
@@ -180,17 +205,13 @@ ngx_http_tollgate_enforce(ngx_http_request_t *r,
 
         ctx->status = NGX_HTTP_TOLLGATE_REJECTED;
 
-        if (ctx->decision.retry_after_ns == TOLLGATE_NEVER) {
-            return ngx_http_tollgate_deny(r, ctx, limit->status_over);
-        }
-
-        return ngx_http_tollgate_deny(r, ctx, limit->status);
+        return ngx_http_tollgate_deny(r, ctx, ctx->denial);
     }
 
     ngx_log_error(tlcf->delay_log_level, r->connection->log, 0,
                   "delaying request%s for %M ms by limit \"%V\" "
                   "of zone \"%V\"", tlcf->dry_run ? ", dry run," : "",
-                  ctx->delay, &limit->name, &limit->zone->name);
+                  ctx->delay, &ctx->name, &ctx->zone->name);
 
     if (tlcf->dry_run) {
         ctx->status = NGX_HTTP_TOLLGATE_DELAYED_DRY_RUN;
@@ -291,6 +312,10 @@ ngx_http_tollgate_create_conf(ngx_conf_t *cf)
      *     conf->nlimits = 0;
      *     conf->nholds = 0;
      *     conf->set = 0;
+     *     conf->policies = NULL;
+     *     conf->route = { 0, NULL };
+     *     conf->policies_set = 0;
+     *     conf->merged = 0;
      */
 
     conf->fields = NGX_CONF_UNSET_UINT;
@@ -313,6 +338,21 @@ ngx_http_tollgate_merge_conf(ngx_conf_t *cf, void *parent, void *child)
         conf->nholds = prev->nholds;
     }
 
+    if (!conf->policies_set) {
+        conf->policies = prev->policies;
+        conf->route = prev->route;
+    }
+
+    /* what is written nowhere is left to the rules */
+
+    conf->family = conf->fields;
+
+    if (conf->family == NGX_CONF_UNSET_UINT) {
+        conf->family = prev->merged ? prev->family : prev->fields;
+    }
+
+    conf->merged = 1;
+
     ngx_conf_merge_uint_value(conf->fields, prev->fields,
                               TOLLGATE_FIELDS_X_RATELIMIT);
 
@@ -333,7 +373,9 @@ ngx_http_tollgate_init(ngx_conf_t *cf)
     ngx_http_handler_pt        *h;
     ngx_http_core_main_conf_t  *cmcf;
 
-    if (ngx_http_tollgate_check_zones(cf) != NGX_OK) {
+    if (ngx_http_tollgate_check_zones(cf) != NGX_OK
+        || ngx_http_tollgate_check_rules(cf) != NGX_OK)
+    {
         return NGX_ERROR;
     }
 

@@ -161,8 +161,8 @@ ngx_http_tollgate_name_variable(ngx_http_request_t *r,
     ctx = ngx_http_tollgate_decided(r, v);
 
     if (ctx) {
-        v->len = ctx->limit->name.len;
-        v->data = ctx->limit->name.data;
+        v->len = ctx->name.len;
+        v->data = ctx->name.data;
     }
 
     return NGX_OK;
@@ -219,12 +219,12 @@ ngx_http_tollgate_retry_after_variable(ngx_http_request_t *r,
         return NGX_ERROR;
     }
 
-    if (tollgate_http_fields(TOLLGATE_FIELDS_OFF,
-                             (char *) ctx->limit->name.data,
-                             ctx->limit->name.len, &ctx->limit->limit,
-                             &ctx->decision, p, TOLLGATE_HTTP_BUFFER_SIZE,
-                             fields, &n)
-        != TOLLGATE_OK
+    if (ctx->limit == NULL
+        || tollgate_http_fields(TOLLGATE_FIELDS_OFF,
+                                (char *) ctx->name.data, ctx->name.len,
+                                ctx->limit, &ctx->decision, p,
+                                TOLLGATE_HTTP_BUFFER_SIZE, fields, &n)
+           != TOLLGATE_OK
         || n == 0)
     {
         v->valid = 0;

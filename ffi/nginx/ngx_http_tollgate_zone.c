@@ -25,10 +25,6 @@ static ngx_int_t ngx_http_tollgate_attach_table(
     ngx_http_tollgate_zone_t *zone, ngx_log_t *log);
 static ngx_int_t ngx_http_tollgate_bind_limits(
     ngx_http_tollgate_zone_t *zone, ngx_log_t *log);
-static ngx_http_tollgate_entry_t *ngx_http_tollgate_entry(
-    ngx_http_tollgate_shctx_t *sh, ngx_str_t *name);
-static ngx_int_t ngx_http_tollgate_seed(uint64_t *seed, size_t size,
-    ngx_log_t *log);
 
 
 ngx_http_tollgate_zone_t *
@@ -152,7 +148,8 @@ ngx_http_tollgate_same_zone(ngx_log_t *log, ngx_http_tollgate_zone_t *zone,
 ngx_int_t
 ngx_http_tollgate_check_zones(ngx_conf_t *cf)
 {
-    ngx_uint_t                       i;
+    u_char                          *file;
+    ngx_uint_t                       i, line;
     ngx_http_tollgate_zone_t       **zones;
     ngx_http_tollgate_limit_t      **limits;
     ngx_http_tollgate_main_conf_t   *tmcf;
@@ -167,14 +164,18 @@ ngx_http_tollgate_check_zones(ngx_conf_t *cf)
 
             limits = zones[i]->limits.elts;
 
-            if (zones[i]->limits.nelts == 0) {
-                return NGX_ERROR;
+            if (zones[i]->limits.nelts) {
+                file = limits[0]->file;
+                line = limits[0]->line;
+
+            } else {
+                file = zones[i]->used_file;
+                line = zones[i]->used_line;
             }
 
             ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
                           "unknown zone \"%V\": no \"tollgate_zone\" defines "
-                          "it in %s:%ui", &zones[i]->name, limits[0]->file,
-                          limits[0]->line);
+                          "it in %s:%ui", &zones[i]->name, file, line);
             return NGX_ERROR;
         }
     }
@@ -353,6 +354,8 @@ ngx_http_tollgate_bind_limits(ngx_http_tollgate_zone_t *zone, ngx_log_t *log)
 
     limits = zone->limits.elts;
 
+    ngx_shmtx_lock(&zone->shpool->mutex);
+
     zone->sh->generation++;
 
     for (i = 0; i < zone->limits.nelts; i++) {
@@ -371,10 +374,10 @@ ngx_http_tollgate_bind_limits(ngx_http_tollgate_zone_t *zone, ngx_log_t *log)
                           zone->row_entries, &limits[i]->name,
                           &limits[i]->limit_text, config.limit,
                           limits[i]->file, limits[i]->line);
-            return NGX_ERROR;
+            goto failed;
         }
 
-        entry = ngx_http_tollgate_entry(zone->sh, &limits[i]->name);
+        entry = ngx_http_tollgate_entry(zone->sh, &limits[i]->name, 0);
 
         if (entry == NULL) {
             ngx_log_error(NGX_LOG_EMERG, log, 0,
@@ -382,38 +385,49 @@ ngx_http_tollgate_bind_limits(ngx_http_tollgate_zone_t *zone, ngx_log_t *log)
                           "none is left for \"%V\" in %s:%ui", &zone->name,
                           zone->sh->nentries, &limits[i]->name,
                           limits[i]->file, limits[i]->line);
-            return NGX_ERROR;
+            goto failed;
         }
-
-        entry->generation = zone->sh->generation;
 
         limits[i]->counters = &entry->counters;
     }
 
-    return NGX_OK;
+    ngx_shmtx_unlock(&zone->shpool->mutex);
+
+    return ngx_http_tollgate_bind_rules(zone, log);
+
+failed:
+
+    ngx_shmtx_unlock(&zone->shpool->mutex);
+
+    return NGX_ERROR;
 }
 
 
 /*
- * Counters by name, old ones first.  When none is free, those that neither
- * this configuration nor the one before it named are used again.
+ * Counters by name, old ones first, under the pool's mutex.  When none is
+ * free, those that neither this configuration nor the one before it named
+ * are used again.  "policy" is 0, or the flag of policies' entries.
  */
 
-static ngx_http_tollgate_entry_t *
-ngx_http_tollgate_entry(ngx_http_tollgate_shctx_t *sh, ngx_str_t *name)
+ngx_http_tollgate_entry_t *
+ngx_http_tollgate_entry(ngx_http_tollgate_shctx_t *sh, ngx_str_t *name,
+    ngx_uint_t policy)
 {
+    u_char                      len;
     ngx_uint_t                  i;
     ngx_http_tollgate_entry_t  *entry, *spare;
 
     spare = NULL;
+    len = (u_char) (name->len | policy);
 
     for (i = 0; i < sh->nentries; i++) {
 
         entry = &sh->entries[i];
 
-        if (entry->len == name->len
+        if (entry->len == len
             && ngx_memcmp(entry->name, name->data, name->len) == 0)
         {
+            entry->generation = sh->generation;
             return entry;
         }
 
@@ -430,15 +444,16 @@ ngx_http_tollgate_entry(ngx_http_tollgate_shctx_t *sh, ngx_str_t *name)
     if (spare) {
         ngx_memzero(spare, sizeof(ngx_http_tollgate_entry_t));
 
-        spare->len = (u_char) name->len;
+        spare->len = len;
         ngx_memcpy(spare->name, name->data, name->len);
+        spare->generation = sh->generation;
     }
 
     return spare;
 }
 
 
-static ngx_int_t
+ngx_int_t
 ngx_http_tollgate_seed(uint64_t *seed, size_t size, ngx_log_t *log)
 {
     ssize_t   n;

@@ -10,5 +10,7 @@ mod http;
 mod layers;
 mod observe;
 mod reload;
+mod rules_match;
+mod rules_support;
 mod sharing;
 mod subrequests;

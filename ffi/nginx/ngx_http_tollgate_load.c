@@ -1,0 +1,299 @@
+
+/*
+ * Reading and compiling the rules file, which for hundreds of thousands of
+ * rows takes a good part of a second.  The master does it while it reads its
+ * configuration; a worker in a thread of its own that ends with the work, so
+ * that its requests go on meanwhile.  The thread touches nothing but the
+ * load: no pool, no log, no cached time.
+ */
+
+
+#include "ngx_http_tollgate.h"
+
+#include <pthread.h>
+
+
+#define NGX_HTTP_TOLLGATE_MAX_FILE   (256 * 1024 * 1024)
+#define NGX_HTTP_TOLLGATE_STACK      (2 * 1024 * 1024)
+
+/* a file that is written while it is read is read again */
+#define NGX_HTTP_TOLLGATE_READS      5
+
+
+static u_char *ngx_http_tollgate_read_all(ngx_http_tollgate_load_t *load,
+    ngx_fd_t fd, size_t *len);
+static void *ngx_http_tollgate_thread(void *data);
+
+
+ngx_http_tollgate_load_t *
+ngx_http_tollgate_create_load(ngx_http_tollgate_rules_t *rules)
+{
+    ngx_http_tollgate_load_t  *load;
+
+    load = ngx_calloc(sizeof(ngx_http_tollgate_load_t), ngx_cycle->log);
+    if (load == NULL) {
+        return NULL;
+    }
+
+    load->rules = rules;
+    load->result = NGX_ERROR;
+    load->known = rules->file;
+
+    return load;
+}
+
+
+void
+ngx_http_tollgate_free_load(ngx_http_tollgate_load_t *load)
+{
+    tollgate_rules_free(load->compiled);
+    ngx_free(load);
+}
+
+
+/* nanoseconds of the last change, and whether another could look the same */
+
+void
+ngx_http_tollgate_stat(ngx_file_info_t *fi, ngx_http_tollgate_file_t *file)
+{
+    uint64_t         now, grain;
+    struct timespec  ts;
+
+    ngx_memzero(file, sizeof(ngx_http_tollgate_file_t));
+
+    file->mtime = (uint64_t) ngx_file_mtime(fi) * 1000000000;
+    file->inode = ngx_file_uniq(fi);
+    file->size = ngx_file_size(fi);
+
+    grain = 2000000000;
+
+#if (NGX_LINUX || NGX_FREEBSD)
+    file->mtime += fi->st_mtim.tv_nsec;
+
+    if (fi->st_mtim.tv_nsec) {
+        grain = 50000000;
+    }
+#endif
+
+    (void) clock_gettime(CLOCK_REALTIME, &ts);
+    now = (uint64_t) ts.tv_sec * 1000000000 + ts.tv_nsec;
+
+    file->fresh = (now < file->mtime + grain);
+}
+
+
+/* NGX_OK: compiled; NGX_DECLINED: the same as known; NGX_ERROR: refused */
+
+void
+ngx_http_tollgate_read_rules(ngx_http_tollgate_load_t *load)
+{
+    size_t                      len;
+    u_char                     *text;
+    ngx_fd_t                    fd;
+    ngx_uint_t                  i, tries;
+    tollgate_status             status;
+    ngx_http_tollgate_zone_t  **zones;
+
+    len = 0;
+    text = NULL;
+
+    for (tries = 0; tries < NGX_HTTP_TOLLGATE_READS; tries++) {
+
+        fd = open((const char *) load->rules->path.data,
+                  O_RDONLY|O_NONBLOCK|O_CLOEXEC);
+
+        if (fd == NGX_INVALID_FILE) {
+            load->err = ngx_errno;
+            load->what = ngx_open_file_n "failed";
+
+            /* a file that is there and not readable has a state of its own */
+
+            ngx_memzero(&load->file, sizeof(ngx_http_tollgate_file_t));
+            load->file.missing = 1;
+            return;
+        }
+
+        text = ngx_http_tollgate_read_all(load, fd, &len);
+
+        (void) ngx_close_file(fd);
+
+        if (text || load->what) {
+            break;
+        }
+
+        ngx_msleep(20);
+    }
+
+    if (text == NULL) {
+
+        if (load->what == NULL) {
+            load->what = "is being written all the time";
+        }
+
+        return;
+    }
+
+    load->file.crc32 = ngx_crc32_long(text, len);
+
+    if (load->check_known
+        && load->file.size == load->known.size
+        && load->file.crc32 == load->known.crc32)
+    {
+        free(text);
+        load->result = NGX_DECLINED;
+        return;
+    }
+
+    status = tollgate_rules_parse((char *) text, len, load->rules->seed,
+                                  &load->compiled, load->message,
+                                  sizeof(load->message));
+    free(text);
+
+    if (status != TOLLGATE_OK) {
+        load->what = "is refused";
+        return;
+    }
+
+    if (load->accept) {
+
+        zones = load->rules->zones.elts;
+
+        for (i = 0; i < load->rules->zones.nelts; i++) {
+
+            if (tollgate_rules_accepts(load->compiled, &zones[i]->table,
+                                       load->message, sizeof(load->message))
+                != TOLLGATE_OK)
+            {
+                load->what = "does not fit into its zone";
+                return;
+            }
+        }
+    }
+
+    load->result = NGX_OK;
+}
+
+
+/* NULL without a reason: the file was changed meanwhile */
+
+static u_char *
+ngx_http_tollgate_read_all(ngx_http_tollgate_load_t *load, ngx_fd_t fd,
+    size_t *len)
+{
+    u_char                    *text;
+    ssize_t                    n;
+    size_t                     size;
+    ngx_file_info_t            fi;
+    ngx_http_tollgate_file_t   after;
+
+    if (ngx_fd_info(fd, &fi) == NGX_FILE_ERROR) {
+        load->err = ngx_errno;
+        load->what = ngx_fd_info_n " failed";
+        return NULL;
+    }
+
+    ngx_http_tollgate_stat(&fi, &load->file);
+
+    if (!ngx_is_file(&fi)) {
+        load->what = "is not a file";
+        return NULL;
+    }
+
+    if (ngx_file_size(&fi) > NGX_HTTP_TOLLGATE_MAX_FILE) {
+        load->what = "is longer than 256 MiB";
+        return NULL;
+    }
+
+    size = (size_t) ngx_file_size(&fi);
+
+    text = malloc(size + 1);
+    if (text == NULL) {
+        load->err = ngx_errno;
+        load->what = "finds no memory";
+        return NULL;
+    }
+
+    for (*len = 0; *len <= size; *len += n) {
+
+        n = read(fd, text + *len, size + 1 - *len);
+
+        if (n == -1) {
+            load->err = ngx_errno;
+            load->what = ngx_read_fd_n " failed";
+            free(text);
+            return NULL;
+        }
+
+        if (n == 0) {
+            break;
+        }
+    }
+
+    if (ngx_fd_info(fd, &fi) == NGX_FILE_ERROR) {
+        free(text);
+        return NULL;
+    }
+
+    ngx_http_tollgate_stat(&fi, &after);
+
+    if (*len != size
+        || after.mtime != load->file.mtime
+        || after.size != load->file.size)
+    {
+        free(text);
+        return NULL;
+    }
+
+    return text;
+}
+
+
+ngx_int_t
+ngx_http_tollgate_start_load(ngx_http_tollgate_load_t *load)
+{
+    int             err;
+    sigset_t        all, old;
+    pthread_t       thread;
+    pthread_attr_t  attr;
+
+    if (pthread_attr_init(&attr) != 0) {
+        return NGX_ERROR;
+    }
+
+    (void) pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    (void) pthread_attr_setstacksize(&attr, NGX_HTTP_TOLLGATE_STACK);
+
+    /* signals are the worker's own */
+
+    sigfillset(&all);
+    (void) pthread_sigmask(SIG_SETMASK, &all, &old);
+
+    err = pthread_create(&thread, &attr, ngx_http_tollgate_thread, load);
+
+    (void) pthread_sigmask(SIG_SETMASK, &old, NULL);
+    (void) pthread_attr_destroy(&attr);
+
+    return err ? NGX_ERROR : NGX_OK;
+}
+
+
+static void *
+ngx_http_tollgate_thread(void *data)
+{
+    ngx_http_tollgate_load_t  *load = data;
+
+    ngx_http_tollgate_read_rules(load);
+
+    /* pairs with the load in ngx_http_tollgate_load_done() */
+
+    __atomic_store_n(&load->done, 1, __ATOMIC_RELEASE);
+
+    return NULL;
+}
+
+
+ngx_uint_t
+ngx_http_tollgate_load_done(ngx_http_tollgate_load_t *load)
+{
+    return __atomic_load_n(&load->done, __ATOMIC_ACQUIRE);
+}
