@@ -3,14 +3,22 @@
 //!
 //! Sources: RFC 9110 §10.2.3 (`Retry-After`), RFC 9651 (structured fields),
 //! draft-ietf-httpapi-ratelimit-headers-03 (`RateLimit-Limit`, `-Remaining`,
-//! `-Reset`) and -10 (`RateLimit-Policy`, `RateLimit`, the problem type
-//! `quota-exceeded`), RFC 9457 (problem details).
+//! `-Reset`) and -11 (`RateLimit-Policy`, `RateLimit`, the problem type
+//! `quota-exceeded`), RFC 9457 (problem details), and gRPC over HTTP/2
+//! (`grpc-status`, `grpc-message`).
 
 use core::fmt::{self, Write};
 
 use crate::decision::Decision;
-use crate::limit::Limit;
-use crate::time::{SECOND, whole_seconds};
+use crate::limit::{Algorithm, Limit};
+use crate::limiter::MAX_LAYERS;
+use crate::time::{NEVER, Nanos, SECOND, whole_seconds};
+
+mod grpc;
+mod missing;
+
+pub use grpc::{grpc_denial, grpc_missing, is_grpc};
+pub use missing::{missing_fields, missing_problem};
 
 /// The most fields of one answer.
 pub const MAX_FIELDS: usize = 4;
@@ -20,6 +28,11 @@ pub const FIELDS_SIZE: usize = 512;
 /// A buffer of this size is always enough for a problem body, under the same
 /// condition.
 pub const PROBLEM_SIZE: usize = 1024;
+/// A buffer of this size is always enough for the fields, or for the problem
+/// body, of [`MAX_LAYERS`] policies.
+pub const LIST_SIZE: usize = 6144;
+const _: () =
+    assert!(LIST_SIZE >= FIELDS_SIZE + 345 * MAX_LAYERS && LIST_SIZE >= PROBLEM_SIZE + 131 * MAX_LAYERS);
 /// Longer policy names are cut.
 pub const MAX_NAME: usize = 64;
 
@@ -89,6 +102,17 @@ impl Fields {
 #[error("the buffer of {0} bytes is too small")]
 pub struct BufferTooSmall(pub usize);
 
+/// One policy's part in an answer.
+#[derive(Clone, Copy, Debug)]
+pub struct Item<'a> {
+    /// The policy's name.
+    pub name: &'a str,
+    /// The limit that stands for the policy.
+    pub limit: &'a Limit,
+    /// What it said.
+    pub decision: &'a Decision,
+}
+
 /// Writes the fields of one answer: the family's, and `Retry-After` (whole
 /// seconds, rounded up, at least 1) with a denial that can ever end.
 ///
@@ -101,38 +125,93 @@ pub fn fields(
     decision: &Decision,
     buffer: &mut [u8],
 ) -> Result<Fields, BufferTooSmall> {
+    fields_of(family, core::iter::once(Item { name, limit, decision }), buffer)
+}
+
+/// Writes the fields of an answer that several policies had a part in: of the
+/// families of three fields those of the tightest policy; of `ratelimit` one
+/// item for each; `Retry-After` of the denial that takes longest, unless one
+/// never ends.
+///
+/// # Errors
+/// A buffer shorter than the values; [`LIST_SIZE`] is always enough for
+/// [`MAX_LAYERS`] policies.
+pub fn fields_of<'a>(
+    family: Family,
+    items: impl Iterator<Item = Item<'a>> + Clone,
+    buffer: &mut [u8],
+) -> Result<Fields, BufferTooSmall> {
     let mut writer = Writer { out: Output { buffer, at: 0 }, fields: Fields::default() };
-    let reset = whole_seconds(decision.reset_after);
+    let Some(tightest) = tightest(items.clone()) else { return Ok(writer.fields) };
+    let wait = if tightest.decision.allowed { NEVER } else { tightest.decision.retry_after };
+    let reset = whole_seconds(tightest.decision.reset_after);
     match family {
         Family::Off => {}
         Family::XRateLimit => {
-            writer.number("X-RateLimit-Limit", limit.burst())?;
-            writer.number("X-RateLimit-Remaining", decision.remaining)?;
+            writer.number("X-RateLimit-Limit", tightest.limit.burst())?;
+            writer.number("X-RateLimit-Remaining", tightest.decision.remaining)?;
             writer.number("X-RateLimit-Reset", reset)?;
         }
         Family::RateLimit03 => {
-            writer.number("RateLimit-Limit", limit.burst())?;
-            writer.number("RateLimit-Remaining", decision.remaining)?;
+            writer.number("RateLimit-Limit", tightest.limit.burst())?;
+            writer.number("RateLimit-Remaining", tightest.decision.remaining)?;
             writer.number("RateLimit-Reset", reset)?;
         }
         Family::RateLimit => {
-            let name = Quoted(cut(name));
-            let quota = limit.limit();
-            if limit.period().is_multiple_of(SECOND) {
-                let window = limit.period() / SECOND;
-                writer.text("RateLimit-Policy", format_args!("{name};q={quota};w={window}"))?;
-            } else {
-                // The draft's window is whole seconds; leave out what is not.
-                writer.text("RateLimit-Policy", format_args!("{name};q={quota}"))?;
-            }
-            let (remaining, reset) = (decision.remaining, reset.min(MAX_INTEGER));
-            writer.text("RateLimit", format_args!("{name};r={remaining};t={reset}"))?;
+            writer.with("RateLimit-Policy", |out| policy_list(out, items.clone()))?;
+            writer.with("RateLimit", |out| service_list(out, items, wait))?;
         }
     }
-    if !decision.allowed && decision.can_ever_fit() {
-        writer.number("Retry-After", whole_seconds(decision.retry_after).max(1))?;
+    if wait != NEVER {
+        writer.number("Retry-After", whole_seconds(wait).max(1))?;
     }
     Ok(writer.fields)
+}
+
+/// Of those that deny the one that takes longest, else the one that leaves least.
+fn tightest<'a>(items: impl Iterator<Item = Item<'a>>) -> Option<Item<'a>> {
+    items.reduce(|best, item| {
+        let tighter = match (best.decision.allowed, item.decision.allowed) {
+            (true, true) => item.decision.remaining < best.decision.remaining,
+            (true, false) => true,
+            (false, true) => false,
+            (false, false) => item.decision.retry_after > best.decision.retry_after,
+        };
+        if tighter { item } else { best }
+    })
+}
+
+/// `"name";q=100;w=1`, one for each policy.
+fn policy_list<'a>(out: &mut Output<'_>, items: impl Iterator<Item = Item<'a>>) -> fmt::Result {
+    for (index, item) in items.enumerate() {
+        out.write_str(if index == 0 { "" } else { ", " })?;
+        Quoted(cut(item.name)).write(out)?;
+        out.write_str(";q=")?;
+        out.number(item.limit.limit())?;
+        if item.limit.algorithm() == Algorithm::Concurrency {
+            // Units in flight have no window; the period is how long one may last.
+            out.write_str(";qu=\"concurrent-requests\"")?;
+        } else if item.limit.period().is_multiple_of(SECOND) {
+            out.write_str(";w=")?; // whole seconds; what is not is left out
+            out.number(item.limit.period() / SECOND)?;
+        }
+    }
+    Ok(())
+}
+
+/// `"name";r=42;t=1`, one for each policy. `Retry-After` must not name an
+/// earlier time than the end of a window, so no window is longer than `wait`:
+/// that no more than `r` is there holds of any shorter time as well.
+fn service_list<'a>(out: &mut Output<'_>, items: impl Iterator<Item = Item<'a>>, wait: Nanos) -> fmt::Result {
+    for (index, item) in items.enumerate() {
+        out.write_str(if index == 0 { "" } else { ", " })?;
+        Quoted(cut(item.name)).write(out)?;
+        out.write_str(";r=")?;
+        out.number(item.decision.remaining.min(MAX_INTEGER))?;
+        out.write_str(";t=")?;
+        out.number(whole_seconds(item.decision.reset_after.min(wait)).min(MAX_INTEGER))?;
+    }
+    Ok(())
 }
 
 /// Fields, as they are written.
@@ -149,9 +228,13 @@ impl Writer<'_> {
         self.add(name, start, written)
     }
 
-    fn text(&mut self, name: &'static str, value: fmt::Arguments<'_>) -> Result<(), BufferTooSmall> {
+    fn with(
+        &mut self,
+        name: &'static str,
+        write: impl FnOnce(&mut Output<'_>) -> fmt::Result,
+    ) -> Result<(), BufferTooSmall> {
         let start = self.out.at;
-        let written = self.out.write_fmt(value);
+        let written = write(&mut self.out);
         self.add(name, start, written)
     }
 
@@ -175,24 +258,68 @@ pub fn problem(
     decision: &Decision,
     buffer: &mut [u8],
 ) -> Result<usize, BufferTooSmall> {
+    let decision = Decision { allowed: false, ..*decision };
+    write_problem(status, core::iter::once((name, &decision)), buffer)
+}
+
+/// Writes the problem body of a denial that several policies had a part in:
+/// it names all that denied, and the wait of the one that takes longest.
+///
+/// # Errors
+/// A buffer shorter than the body; [`LIST_SIZE`] is always enough for
+/// [`MAX_LAYERS`] policies.
+pub fn problem_of<'a>(
+    status: u16,
+    items: impl Iterator<Item = Item<'a>> + Clone,
+    buffer: &mut [u8],
+) -> Result<usize, BufferTooSmall> {
+    write_problem(status, items.map(|item| (item.name, item.decision)), buffer)
+}
+
+fn write_problem<'a>(
+    status: u16,
+    items: impl Iterator<Item = (&'a str, &'a Decision)> + Clone,
+    buffer: &mut [u8],
+) -> Result<usize, BufferTooSmall> {
     let size = buffer.len();
     let mut out = Output { buffer, at: 0 };
-    let name = Json(cut(name));
+    let denied = items.filter(|(_, decision)| !decision.allowed).map(|(name, d)| (Json(cut(name)), d));
+    let slowest =
+        denied.clone().reduce(|best, item| if item.1.retry_after > best.1.retry_after { item } else { best });
+    let Some((name, decision)) = slowest else { return Ok(0) };
+    let violated = denied.map(|(name, _)| name);
     let written = if decision.can_ever_fit() {
         let wait = whole_seconds(decision.retry_after).max(1);
-        reached(&mut out, status, &name, wait)
+        reached(&mut out, status, &name, violated, wait)
     } else {
-        too_large(&mut out, status, &name)
+        too_large(&mut out, status, &name, violated)
     };
     written.map_err(|_| BufferTooSmall(size))?;
     Ok(out.at)
+}
+
+/// The member `violated-policies` of the draft.
+fn violated_policies<'n>(out: &mut Output<'_>, names: impl Iterator<Item = Json<'n>>) -> fmt::Result {
+    out.write_str("\"violated-policies\":[")?;
+    for (index, name) in names.enumerate() {
+        out.write_str(if index == 0 { "\"" } else { ",\"" })?;
+        name.write(out)?;
+        out.write_str("\"")?;
+    }
+    out.write_str("]")
 }
 
 /// The type that the draft registers.
 const KIND: &str = "{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",";
 
 /// Every denial carries this, so it is put together without `fmt`.
-fn reached(out: &mut Output<'_>, status: u16, name: &Json<'_>, wait: u64) -> fmt::Result {
+fn reached<'n>(
+    out: &mut Output<'_>,
+    status: u16,
+    name: &Json<'_>,
+    violated: impl Iterator<Item = Json<'n>>,
+    wait: u64,
+) -> fmt::Result {
     out.write_str(KIND)?;
     out.write_str("\"title\":\"Too many requests\",\"status\":")?;
     out.number(status.into())?;
@@ -200,22 +327,27 @@ fn reached(out: &mut Output<'_>, status: u16, name: &Json<'_>, wait: u64) -> fmt
     name.write(out)?;
     out.write_str(" is reached. Try again in ")?;
     out.number(wait)?;
-    out.write_str(" s.\",\"violated-policies\":[\"")?;
-    name.write(out)?;
-    out.write_str("\"],\"retry_after\":")?;
+    out.write_str(" s.\",")?;
+    violated_policies(out, violated)?;
+    out.write_str(",\"retry_after\":")?;
     out.number(wait)?;
     out.write_str("}\n")
 }
 
-fn too_large(out: &mut Output<'_>, status: u16, name: &Json<'_>) -> fmt::Result {
+fn too_large<'n>(
+    out: &mut Output<'_>,
+    status: u16,
+    name: &Json<'_>,
+    violated: impl Iterator<Item = Json<'n>>,
+) -> fmt::Result {
     out.write_str(KIND)?;
     out.write_str("\"title\":\"Request too large for its limit\",\"status\":")?;
     out.number(status.into())?;
     out.write_str(",\"detail\":\"This request costs more than the limit ")?;
     name.write(out)?;
-    out.write_str(" ever admits at once.\",\"violated-policies\":[\"")?;
-    name.write(out)?;
-    out.write_str("\"]}\n")
+    out.write_str(" ever admits at once.\",")?;
+    violated_policies(out, violated)?;
+    out.write_str("}\n")
 }
 
 /// At most [`MAX_NAME`] bytes, at a character's boundary.
@@ -231,17 +363,22 @@ fn cut(name: &str) -> &str {
 /// cannot hold becomes `?`.
 struct Quoted<'n>(&'n str);
 
-impl fmt::Display for Quoted<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_char('"')?;
-        for c in self.0.chars() {
-            match c {
-                '"' | '\\' => write!(f, "\\{c}")?,
-                ' '..='~' => f.write_char(c)?,
-                _ => f.write_char('?')?,
+impl Quoted<'_> {
+    fn write(&self, out: &mut Output<'_>) -> fmt::Result {
+        out.write_str("\"")?;
+        let plain = |byte: u8| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\';
+        if self.0.bytes().all(plain) {
+            out.write_str(self.0)?;
+        } else {
+            for c in self.0.chars() {
+                match c {
+                    '"' | '\\' => write!(out, "\\{c}")?,
+                    ' '..='~' => out.write_char(c)?,
+                    _ => out.write_char('?')?,
+                }
             }
         }
-        f.write_char('"')
+        out.write_str("\"")
     }
 }
 

@@ -21,6 +21,7 @@ mod observe;
 mod overrides;
 mod parse;
 mod penalty;
+mod respond;
 mod select;
 
 pub use check::{Answer, Outcome, check, give_back};

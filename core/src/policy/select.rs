@@ -71,7 +71,7 @@ impl Default for Selection<'_> {
 
 impl<'r> Selection<'r> {
     /// The limits, in the order of the document.
-    pub fn layers(&self) -> impl Iterator<Item = &Layer<'r>> {
+    pub fn layers(&self) -> impl Iterator<Item = &Layer<'r>> + Clone {
         self.layers.iter().take(self.count).flatten()
     }
 
