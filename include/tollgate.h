@@ -670,7 +670,8 @@ typedef struct tollgate_answer {
     uint32_t allowed;
     /**
      * The HTTP status of a denial: 401 when an identity is missing, else the
-     * document's (429); 0 when it may pass.
+     * document's (429, or 422 of a cost that can never fit); 0 when it may
+     * pass.
      */
     uint32_t status;
     /** Layers that follow. */
@@ -911,6 +912,108 @@ tollgate_status tollgate_counters_error(const tollgate_counters *counters);
  */
 tollgate_status tollgate_counters_read(const tollgate_counters *counters,
                                        tollgate_counters_snapshot *snapshot);
+
+/* How fast decisions are, and which keys are limited most ------------------ */
+
+/** Powers of two that a histogram's snapshot tells: 2^0 to 2^36 ns (69 s). */
+#define TOLLGATE_HISTOGRAM_POWERS 37u
+
+/** The most keys of a tollgate_top. */
+#define TOLLGATE_TOP_KEYS 64u
+
+/** Room for what a key is, with its final NUL. */
+#define TOLLGATE_LABEL_SIZE 129u
+
+/**
+ * Counts of spans of time, in memory that the caller owns: as
+ * tollgate_histogram_layout says, zeros are ready for use. May be shared by
+ * threads, and by processes that run the same library.
+ */
+typedef struct tollgate_histogram tollgate_histogram;
+
+/**
+ * The keys that are limited most, by the space-saving algorithm of Metwally,
+ * Agrawal and El Abbadi: fixed memory that the caller owns, as
+ * tollgate_top_layout says; zeros are ready for use. May be shared by
+ * threads, and by processes that run the same library.
+ */
+typedef struct tollgate_top tollgate_top;
+
+/** A histogram at one time. Plain data. */
+typedef struct tollgate_histogram_snapshot {
+    /** Spans that were counted. */
+    uint64_t count;
+    /** All of them together, in nanoseconds. */
+    uint64_t sum_ns;
+    /**
+     * Half of them are no longer than this, which is at most an eighth too
+     * long; 0 without any.
+     */
+    uint64_t p50_ns;
+    /** As p50_ns, for 99 of 100. */
+    uint64_t p99_ns;
+    /** As p50_ns, for 999 of 1000. */
+    uint64_t p999_ns;
+    /** `at_most[i]` of them were at most 2^i nanoseconds; exact. */
+    uint64_t at_most[TOLLGATE_HISTOGRAM_POWERS];
+} tollgate_histogram_snapshot;
+
+/** One of the keys that are limited most. Plain data. */
+typedef struct tollgate_top_key {
+    /** How often it was denied, or more. */
+    uint64_t count;
+    /** At most so many of them are not its own. */
+    uint64_t error;
+    /** The policy, a C string. */
+    char policy[TOLLGATE_NAME_SIZE];
+    /**
+     * What it is ("user=alice,ip=192.0.2.1"), a C string of printable UTF-8;
+     * a credential is told by the first bytes of its SHA-256.
+     */
+    char key[TOLLGATE_LABEL_SIZE];
+    /** 0. */
+    uint8_t reserved[6];
+} tollgate_top_key;
+
+/** The size and alignment of a histogram's memory. */
+tollgate_status tollgate_histogram_layout(size_t *size, size_t *align);
+
+/**
+ * Counts one span, in nanoseconds. Threads and processes may call it at the
+ * same time.
+ *
+ * `histogram` leads to memory as tollgate_histogram_layout says.
+ */
+tollgate_status tollgate_histogram_record(const tollgate_histogram *histogram,
+                                          uint64_t span_ns);
+
+/** Reads all counters. As tollgate_histogram_record for threads and processes. */
+tollgate_status tollgate_histogram_read(const tollgate_histogram *histogram,
+                                        tollgate_histogram_snapshot *snapshot);
+
+/** The size and alignment of the memory of a tollgate_top. */
+tollgate_status tollgate_top_layout(size_t *size, size_t *align);
+
+/**
+ * Counts the keys of a request that tollgate_rules_check denied: call it for
+ * denials only. The keys of all limits that deny now are counted. Threads and
+ * processes may call it at the same time. Errors: as tollgate_rules_check.
+ */
+tollgate_status tollgate_top_record(const tollgate_top *top,
+                                    const tollgate_rules *rules,
+                                    const tollgate_table *table,
+                                    const tollgate_attributes *attributes,
+                                    uint64_t now_ns);
+
+/**
+ * Reads the keys that were limited most, most first. `keys` has room for
+ * `size`; `*count` tells how many were written. As tollgate_top_record for
+ * threads and processes.
+ */
+tollgate_status tollgate_top_read(const tollgate_top *top,
+                                  tollgate_top_key *keys,
+                                  size_t size,
+                                  size_t *count);
 
 #ifdef __cplusplus
 }

@@ -98,7 +98,8 @@ pub struct tollgate_answer {
     /// 1 when the request may pass, else 0.
     pub allowed: u32,
     /// The HTTP status of a denial: 401 when an identity is missing, else the
-    /// document's (429); 0 when it may pass.
+    /// document's (429, or 422 of a cost that can never fit); 0 when it may
+    /// pass.
     pub status: u32,
     /// Layers that follow.
     pub count: u32,
@@ -442,7 +443,11 @@ fn answered(rules: &Rules, selection: &Selection<'_>, answer: &Answer) -> tollga
         };
     }
     written.allowed = u32::from(answer.allowed);
-    written.status = if answer.allowed { 0 } else { u32::from(rules.status()) };
+    written.status = u32::from(match answer.decision() {
+        _ if answer.allowed => 0,
+        Some(decision) if !decision.can_ever_fit() => rules.status_over(),
+        _ => rules.status(),
+    });
     written.count = selection.len() as u32; // at most TOLLGATE_MAX_LAYERS
     written.tightest = answer.tightest.map_or(written.count, |place| place as u32);
     written.delay_ns = answer.delay;
@@ -463,7 +468,7 @@ fn number(outcome: Outcome) -> u32 {
 }
 
 /// A name of at most 64 bytes of ASCII, as a C string.
-fn c_name(name: &str) -> [c_char; TOLLGATE_NAME_SIZE] {
+pub(crate) fn c_name(name: &str) -> [c_char; TOLLGATE_NAME_SIZE] {
     let mut text = [0; TOLLGATE_NAME_SIZE];
     for (room, byte) in text.iter_mut().take(TOLLGATE_NAME_SIZE - 1).zip(name.bytes()) {
         *room = byte as c_char;
@@ -479,14 +484,14 @@ const _: () = assert!(
 
 /// # Safety
 /// `rules` is NULL or leads to compiled rules.
-unsafe fn rules_of<'a>(rules: *const tollgate_rules) -> Result<&'a Rules, tollgate_status> {
+pub(crate) unsafe fn rules_of<'a>(rules: *const tollgate_rules) -> Result<&'a Rules, tollgate_status> {
     // SAFETY: the caller's contract; `tollgate_rules` are marked rules.
     unsafe { memory::kept::<tollgate_rules, Rules>(rules, MARK) }
 }
 
 /// # Safety
 /// The pointers in `given` lead to what their types say.
-unsafe fn attributes_of<'a>(
+pub(crate) unsafe fn attributes_of<'a>(
     given: &tollgate_attributes,
     values: &'a mut [Option<&'a [u8]>; TOLLGATE_MAX_HEADERS],
 ) -> Result<Attributes<'a>, tollgate_status> {

@@ -34,6 +34,7 @@ static struct {
     tollgate_answer answer;
     const char *name;
     uint32_t family;
+    tollgate_top_key top[2];
     char text[TOLLGATE_HTTP_PROBLEM_SIZE];
 } out;
 

@@ -163,6 +163,59 @@ static void requests_are_answered(void) {
     memset(&out, UNTOUCHED, sizeof out);
 }
 
+static void histograms_and_top_keys(void) {
+    size_t size, align, count;
+    tollgate_histogram_snapshot snapshot;
+    tollgate_bytes key = bytes("k");
+    tollgate_attributes request = good_attributes(&key);
+    REFUSES(NULL, tollgate_histogram_layout(NULL, &out.align));
+    REFUSES(NULL, tollgate_histogram_layout(&out.size, NULL));
+    REFUSES(NULL, tollgate_top_layout(NULL, &out.align));
+    REFUSES(NULL, tollgate_top_layout(&out.size, NULL));
+    REFUSES(NULL, tollgate_histogram_record(NULL, 1));
+    REFUSES(NULL, tollgate_histogram_read(NULL, &snapshot));
+    REFUSES(NULL, tollgate_top_read(NULL, out.top, 2, &out.count));
+
+    ACCEPTS(tollgate_histogram_layout(&size, &align));
+    HOLDS(align == 64);
+    char *room = (char *)allocate(size);
+    memset(room, 0, size);
+    tollgate_histogram *histogram = (tollgate_histogram *)(void *)room;
+    REFUSES(ALIGN, tollgate_histogram_record((tollgate_histogram *)(void *)(room + 1), 1));
+    REFUSES(NULL, tollgate_histogram_read(histogram, NULL));
+    ACCEPTS(tollgate_histogram_record(histogram, 1000));
+    ACCEPTS(tollgate_histogram_record(histogram, UINT64_MAX));
+    ACCEPTS(tollgate_histogram_read(histogram, &snapshot));
+    HOLDS(snapshot.count == 2 && snapshot.at_most[9] == 0 && snapshot.at_most[10] == 1);
+    free(room);
+
+    ACCEPTS(tollgate_top_layout(&size, &align));
+    room = (char *)allocate(size);
+    memset(room, 0, size);
+    tollgate_top *top = (tollgate_top *)(void *)room;
+    REFUSES(NULL, tollgate_top_record(NULL, rules, &table, &request, SECOND));
+    REFUSES(NULL, tollgate_top_record(top, NULL, &table, &request, SECOND));
+    REFUSES(NULL, tollgate_top_record(top, rules, NULL, &request, SECOND));
+    REFUSES(NULL, tollgate_top_record(top, rules, &table, NULL, SECOND));
+    REFUSES(NULL, tollgate_top_read(top, NULL, 2, &out.count));
+    REFUSES(NULL, tollgate_top_read(top, out.top, 2, NULL));
+    REFUSES(SIZE, tollgate_top_read(top, out.top, SIZE_MAX, &out.count));
+    request.header_count = 2;
+    REFUSES(ARGUMENT, tollgate_top_record(top, rules, &table, &request, SECOND));
+    request.header_count = 1;
+    for (int i = 0; i < 5; i++) {
+        ACCEPTS(tollgate_rules_check(rules, &table, &request, SECOND, &out.answer));
+        if (!out.answer.allowed) {
+            ACCEPTS(tollgate_top_record(top, rules, &table, &request, SECOND));
+        }
+    }
+    ACCEPTS(tollgate_top_read(top, out.top, 2, &count));
+    HOLDS(count == 1 && out.top[0].count >= 3 && strcmp(out.top[0].policy, "p") == 0);
+    HOLDS(strncmp(out.top[0].key, "api_key=sha256:", 15) == 0);
+    free(room);
+    memset(&out, UNTOUCHED, sizeof out);
+}
+
 int main(void) {
     prepare();
     (void)counters, (void)decision; /* of no use here */
@@ -172,6 +225,7 @@ int main(void) {
     values_are_checked();
     broken_documents_are_refused_with_a_reason();
     requests_are_answered();
+    histograms_and_top_keys();
 
     size_t count, len;
     const char *name;

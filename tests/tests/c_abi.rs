@@ -96,6 +96,8 @@ fn sizes_and_offsets_are_the_same_on_both_sides() {
         tollgate_answer {
             allowed, status, count, tightest, delay_ns, policy, missing, reserved, limit, layers
         }
+        tollgate_histogram_snapshot { count, sum_ns, p50_ns, p99_ns, p999_ns, at_most }
+        tollgate_top_key { count, error, policy, key, reserved }
         tollgate_policy { name, name_len, limits, dry_run, overrides }
         tollgate_http_field { name, name_len, value, value_len }
         tollgate_counters { opaque }
