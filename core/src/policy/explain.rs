@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::net::IpAddr;
 
-use super::key::digest;
+use super::key::{Digests, digest};
 use super::model::{KeyPart, PathPattern, Policy, Rules};
 use super::select::{Attributes, Missing};
 use crate::limit::Limit;
@@ -94,7 +94,7 @@ impl Rules {
                 false => self.mismatches(policy, request),
             };
             matched |= mismatches.is_empty();
-            let (subject, missing) = match self.subject(policy, request) {
+            let (subject, missing) = match self.subject(policy, request, &mut Digests::default()) {
                 Ok(subject) => (Some(subject), None),
                 Err(missing) => (None, Some(missing)),
             };

@@ -15,6 +15,31 @@ pub(super) fn digest(value: &[u8]) -> [u8; 32] {
     Sha256::digest(value).into()
 }
 
+/// The digests of one request's values: policies that count by the same value
+/// share the work, which for a long one is most of it. Values are told apart
+/// by where they lie.
+#[derive(Default)]
+pub(super) struct Digests<'a> {
+    known: [Option<(&'a [u8], [u8; 32])>; 4],
+    /// Where the next one goes.
+    hand: usize,
+}
+
+impl<'a> Digests<'a> {
+    fn of(&mut self, value: &'a [u8]) -> [u8; 32] {
+        if let Some((_, digest)) = self.known.iter().flatten().find(|(known, _)| core::ptr::eq(*known, value))
+        {
+            return *digest;
+        }
+        let digest = digest(value);
+        if let Some(room) = self.known.get_mut(self.hand) {
+            *room = Some((value, digest));
+            self.hand = (self.hand + 1) % self.known.len();
+        }
+        digest
+    }
+}
+
 /// The values of a key, one after the other, each behind its length.
 #[derive(Clone, Copy, Debug)]
 pub struct SubjectKey {
@@ -37,6 +62,20 @@ impl SubjectKey {
         } else {
             self.push_digest(&digest(value));
         }
+    }
+
+    /// Adds a value of a request.
+    pub(super) fn push_value<'a>(&mut self, value: &'a [u8], digests: &mut Digests<'a>) {
+        if value.len() <= MAX_VALUE {
+            self.push(value);
+        } else {
+            self.push_digest(&digests.of(value));
+        }
+    }
+
+    /// Adds a credential: always its digest.
+    pub(super) fn push_credential<'a>(&mut self, value: &'a [u8], digests: &mut Digests<'a>) {
+        self.push_digest(&digests.of(value));
     }
 
     /// Adds a digest, which no plain value can look like.

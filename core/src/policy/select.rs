@@ -2,7 +2,7 @@
 
 use core::net::IpAddr;
 
-use super::key::{SubjectKey, digest};
+use super::key::{Digests, SubjectKey};
 use super::model::{Cost, KeyPart, Matcher, PathPattern, Policy, Rules};
 use crate::limit::Limit;
 use crate::limiter::MAX_LAYERS;
@@ -141,26 +141,28 @@ impl Rules {
             _ => (self.policies.as_slice(), None),
         };
         let mut matched = false;
+        let mut digests = Digests::default();
         for (place, policy) in listed.iter().enumerate() {
             if policy.matcher.matches(request) {
                 matched = true;
-                self.add(place, policy, request, selection)?;
+                self.add(place, policy, request, &mut digests, selection)?;
             }
         }
         if let (false, Some(policy)) = (matched, default) {
-            self.add(listed.len(), policy, request, selection)?;
+            self.add(listed.len(), policy, request, &mut digests, selection)?;
         }
         Ok(())
     }
 
-    fn add<'r>(
+    fn add<'r, 'a>(
         &'r self,
         place: usize,
         policy: &'r Policy,
-        request: &Attributes<'_>,
+        request: &Attributes<'a>,
+        digests: &mut Digests<'a>,
         selection: &mut Selection<'r>,
     ) -> Result<(), Missing<'r>> {
-        let subject = self.subject(policy, request)?;
+        let subject = self.subject(policy, request, digests)?;
         let found = policy.overrides.find(subject.as_slice());
         let limits = found.unwrap_or(&policy.limits);
         let cost = policy.cost.of(request);
@@ -187,13 +189,14 @@ impl Rules {
     }
 
     /// The values of a policy's key.
-    pub(super) fn subject<'r>(
+    pub(super) fn subject<'r, 'a>(
         &'r self,
         policy: &'r Policy,
-        request: &Attributes<'_>,
+        request: &Attributes<'a>,
+        digests: &mut Digests<'a>,
     ) -> Result<SubjectKey, Missing<'r>> {
         let mut key = SubjectKey::default();
-        let named = |named: &Option<super::model::Named>| -> Result<Option<&[u8]>, Missing<'r>> {
+        let named = |named: &Option<super::model::Named>| -> Result<Option<&'a [u8]>, Missing<'r>> {
             let Some(named) = named else { return Ok(None) };
             match request.header(named.header) {
                 None if named.required => {
@@ -206,19 +209,19 @@ impl Rules {
         for part in &policy.key {
             match part {
                 KeyPart::ApiKey => match named(&self.identity.api_key)? {
-                    Some(value) => key.push_digest(&digest(value)),
+                    Some(value) => key.push_credential(value, digests),
                     None => key.push(b""),
                 },
-                KeyPart::User => key.push(named(&self.identity.user)?.unwrap_or(b"")),
-                KeyPart::Tenant => key.push(named(&self.identity.tenant)?.unwrap_or(b"")),
+                KeyPart::User => key.push_value(named(&self.identity.user)?.unwrap_or(b""), digests),
+                KeyPart::Tenant => key.push_value(named(&self.identity.tenant)?.unwrap_or(b""), digests),
                 KeyPart::Ip => match self.client(request) {
                     Some(address) => key.push_address(self.identity.ip.counted(address)),
                     None => key.push(b""),
                 },
-                KeyPart::Route => key.push(request.route),
-                KeyPart::Method => key.push(request.method),
-                KeyPart::Path => key.push(request.path),
-                KeyPart::Header(place) => key.push(request.header(*place).unwrap_or(b"")),
+                KeyPart::Route => key.push_value(request.route, digests),
+                KeyPart::Method => key.push_value(request.method, digests),
+                KeyPart::Path => key.push_value(request.path, digests),
+                KeyPart::Header(place) => key.push_value(request.header(*place).unwrap_or(b""), digests),
                 KeyPart::Global => key.push(b""),
             }
         }
@@ -234,9 +237,9 @@ impl Rules {
     }
 }
 
-impl Attributes<'_> {
+impl<'a> Attributes<'a> {
     /// A header field that is there and not empty.
-    fn header(&self, place: usize) -> Option<&[u8]> {
+    fn header(&self, place: usize) -> Option<&'a [u8]> {
         self.headers.get(place).copied().flatten().filter(|value| !value.is_empty())
     }
 }
@@ -288,9 +291,16 @@ impl Cost {
         match self {
             Cost::Fixed(cost) => cost,
             Cost::Header { header, max, default } => {
-                let told = request.header(header).and_then(|value| core::str::from_utf8(value).ok());
-                told.and_then(|text| text.parse::<u64>().ok()).map_or(default, |cost| cost.min(max))
+                request.header(header).and_then(whole_number).map_or(default, |cost| cost.min(max))
             }
         }
     }
+}
+
+/// Digits, and no more than a header field has reason to hold. A number too
+/// large for 64 bits is the largest: it costs the ceiling, not the default.
+fn whole_number(text: &[u8]) -> Option<u64> {
+    let is_number = text.len() <= 64 && text.iter().all(u8::is_ascii_digit);
+    let digits = is_number.then_some(text)?.iter().map(|digit| u64::from(digit - b'0'));
+    Some(digits.fold(0, |number: u64, digit| number.saturating_mul(10).saturating_add(digit)))
 }
