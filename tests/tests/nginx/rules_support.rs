@@ -16,8 +16,7 @@ impl RulesFile {
     /// Writes a new file.
     pub(crate) fn new(text: &str) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name =
-            format!("tollgate-rules-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let name = format!("tollgate-rules-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let dir = std::env::temp_dir().join(name);
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir).unwrap();
