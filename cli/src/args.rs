@@ -15,11 +15,11 @@ use clap::{Parser, Subcommand, ValueEnum, ValueHint};
         file. This command reads that file as they do, and asks the same code for decisions: what it \
         says is what they would do.",
     after_help = "Start here:\n  \
-        tollgate rules check rules.json             is the file right?\n  \
-        tollgate rules explain rules.json --path /  what would this request meet?\n  \
-        tollgate replay access.log --rules rules.json\n                                              \
-        whom would the rules have stopped?\n\n\
-        Exit codes: 0 all is well, 1 the rules or the log are wrong, 2 the command could not be carried out.\n\
+        tollgate rules check rules.json                 is the file right?\n  \
+        tollgate rules explain rules.json --path /      what would this request meet?\n  \
+        tollgate replay access.log --rules rules.json   whom would they have stopped?\n\n\
+        Exit codes: 0 all is well, 1 the rules or the log are wrong, 2 the command could\n\
+        not be carried out.\n\
         Colours are shown on terminals only, and not if NO_COLOR is set.",
     arg_required_else_help = true,
     max_term_width = 100
@@ -55,14 +55,19 @@ pub(crate) enum RulesCommand {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TextOrJson {
+    /// For people
     Text,
+    /// For programs
     Json,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ReportFormat {
+    /// For people
     Table,
+    /// One object, for programs
     Json,
+    /// One table, for spreadsheets
     Csv,
 }
 
@@ -110,10 +115,10 @@ pub(crate) struct ExplainArgs {
     #[arg(long, default_value = "/", value_name = "PATH")]
     pub(crate) path: String,
     /// The host
-    #[arg(long, default_value = "", value_name = "NAME")]
+    #[arg(long, default_value = "", hide_default_value = true, value_name = "NAME")]
     pub(crate) host: String,
     /// The name that the host's configuration gives the place
-    #[arg(long, default_value = "", value_name = "NAME")]
+    #[arg(long, default_value = "", hide_default_value = true, value_name = "NAME")]
     pub(crate) route: String,
     /// The address that opened the connection
     #[arg(long, value_name = "ADDRESS")]
@@ -134,12 +139,13 @@ pub(crate) struct ExplainArgs {
     tollgate replay traffic.csv --rules rules.json --format json | jq .policies\n\n\
     Formats of logs (gzip is recognised):\n  \
     combined  NGINX's combined or main format\n  \
-    json      one object a line: time (or time_iso8601, msec), method, uri (or request, request_uri), host,\n            \
-    remote_addr, status, route; http_x_api_key is the header field x-api-key\n  \
-    csv       a first line such as time,method,path,host,route,peer,x-api-key; what is not one of the\n            \
-    first six is a header field\n\n\
-    Times are the log's. Lines that cannot be read are counted, told and left out. Limits of\n\
-    concurrency are not judged, as logs do not tell how long requests took together.")]
+    json      one object a line, with the names of NGINX's variables: time_iso8601\n            \
+    or msec, request_method, uri or request_uri or request, host, remote_addr,\n            \
+    status; http_x_api_key is the header field x-api-key; and route\n  \
+    csv       a first line of names: time,method,path,host,route,peer,x-api-key\n            \
+    (what is none of the first six is a header field)\n\n\
+    Times are the log's. Lines that cannot be read are counted, told and left out.\n\
+    Limits of concurrency are not judged: logs do not tell what was in flight.")]
 pub(crate) struct ReplayArgs {
     /// The access log; - is standard input
     #[arg(value_name = "LOG", value_hint = ValueHint::FilePath)]
@@ -169,10 +175,10 @@ pub(crate) struct ReplayArgs {
     #[arg(long, default_value_t = 1_000_000, value_name = "KEYS", value_parser = clap::value_parser!(u64).range(4..=1 << 28))]
     pub(crate) capacity: u64,
     /// The route of lines that do not name one
-    #[arg(long, default_value = "", value_name = "NAME")]
+    #[arg(long, default_value = "", hide_default_value = true, value_name = "NAME")]
     pub(crate) route: String,
     /// The host of lines that do not name one
-    #[arg(long, default_value = "", value_name = "NAME")]
+    #[arg(long, default_value = "", hide_default_value = true, value_name = "NAME")]
     pub(crate) host: String,
     /// Tell on standard error how fast it went
     #[arg(long)]

@@ -4,6 +4,8 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::CommandFactory;
+use clap::builder::Resettable;
+use clap_mangen::roff::{Roff, roman};
 
 use crate::args::{Args, CompletionsArgs, ManArgs};
 use crate::failure::Failure;
@@ -18,7 +20,7 @@ pub(crate) fn completions(args: &CompletionsArgs) -> Result<ExitCode, Failure> {
 
 /// `tollgate man`.
 pub(crate) fn man(args: &ManArgs) -> Result<ExitCode, Failure> {
-    let mut command = Args::command();
+    let mut command = Args::command().disable_help_subcommand(true);
     command.build();
     let mut name = "tollgate".to_owned();
     for word in &args.command {
@@ -32,9 +34,18 @@ pub(crate) fn man(args: &ManArgs) -> Result<ExitCode, Failure> {
         name = format!("{name}-{word}");
         command = found.clone();
     }
-    let command = command.version(env!("CARGO_PKG_VERSION"));
+    let notes = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let man = clap_mangen::Man::new(command.after_help(Resettable::Reset))
+        .source(concat!("tollgate ", env!("CARGO_PKG_VERSION")));
     let mut page = Vec::new();
-    clap_mangen::Man::new(command).render(&mut page)?;
+    man.render(&mut page)?;
+    // Examples stand as they are written; a page of clap's own would fill them.
+    let mut examples = Roff::new();
+    examples.control("SH", ["NOTES"]).control("nf", []);
+    for line in notes.lines() {
+        examples.text([roman(line)]);
+    }
+    examples.control("fi", []).to_writer(&mut page)?;
     write(&page)
 }
 

@@ -19,19 +19,13 @@ pub(crate) fn draw(report: &Report<'_>, paint: Paint) -> String {
         let denied = cells(row.denied).min(all);
         let (admitted, denied) = ("█".repeat(all - denied), "░".repeat(denied));
         let room = " ".repeat((WIDTH as usize).saturating_sub(all));
-        let _ = writeln!(
-            out,
-            "{} {}{}{room} {} {}",
-            paint.dim(&row.time),
-            paint.green(&admitted),
-            paint.red(&denied),
-            grouped(row.admitted),
-            paint.red(&if row.denied > 0 {
-                format!("+ {} denied", grouped(row.denied))
-            } else {
-                String::new()
-            })
-        );
+        let bar = format!("{}{}{room}", paint.green(&admitted), paint.red(&denied));
+        let mut counts = grouped(row.admitted);
+        if row.denied > 0 {
+            let denied = format!(" + {} denied", grouped(row.denied));
+            counts.push_str(&paint.red(&denied));
+        }
+        let _ = writeln!(out, "{} {bar} {counts}", paint.dim(&row.time));
     }
     let _ = writeln!(out, "{} admitted  {} denied", paint.green("█"), paint.red("░"));
     out

@@ -126,7 +126,11 @@ impl Input {
 
     /// The beginning, up to a full buffer, which stays to be read.
     pub(crate) fn peek(&mut self) -> io::Result<&[u8]> {
-        while !self.is_done && self.end < 4096 {
+        let is_line = |held: &[u8]| memchr::memchr(b'\n', held).is_some();
+        while !self.is_done
+            && self.end < self.buffer.len()
+            && (self.end < 4096 || !is_line(self.buffer.get(..self.end).unwrap_or(&[])))
+        {
             self.fill()?;
         }
         if self.buffer.starts_with(b"\xEF\xBB\xBF") && self.start == 0 && self.end >= 3 {

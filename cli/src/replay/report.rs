@@ -129,7 +129,7 @@ impl<'e> Report<'e> {
         line("admitted", admitted, &|text| paint.green(text));
         line("denied", denied, &|text| if denied > 0 { paint.red(text) } else { text.to_owned() });
         if unidentified > 0 {
-            line("unauthorized", unidentified, &|text| paint.yellow(text));
+            line("unidentified", unidentified, &|text| paint.yellow(text));
         }
         if unlimited > 0 {
             line("(unlimited)", unlimited, &plain);
@@ -160,7 +160,7 @@ impl<'e> Report<'e> {
             "denied %",
             "by others",
             "would deny",
-            "unauthorized",
+            "unidentified",
         ];
         let rows = self.policies.iter().map(|PolicyRow { name, totals }| {
             vec![
@@ -190,13 +190,13 @@ impl<'e> Report<'e> {
         let rows = self.buckets.iter().map(|row| {
             vec![row.time.clone(), grouped(row.admitted), grouped(row.denied), grouped(row.unidentified)]
         });
-        table(paint, &["from", "admitted", "denied", "unauthorized"], &rows.collect::<Vec<_>>(), 1)
+        table(paint, &["from", "admitted", "denied", "unidentified"], &rows.collect::<Vec<_>>(), 1)
     }
 
     /// One table: a row says in its first column what it is about.
     pub(crate) fn csv(&self) -> String {
         let mut out = String::from(
-            "section,policy,key,time,requests,admitted,denied,denied_by_others,would_deny,unauthorized\n",
+            "section,policy,key,time,requests,admitted,denied,denied_by_others,would_deny,unidentified\n",
         );
         let Totals { requests, admitted, denied, unidentified, .. } = self.totals;
         let _ = writeln!(out, "total,,,,{requests},{admitted},{denied},,,{unidentified}");

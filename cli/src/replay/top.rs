@@ -5,6 +5,9 @@
 //! Beyond, a denied key that has no place takes that of the key denied least
 //! and inherits its count as a possible error; every key that has more than a
 //! `PLACES`-th of all denials is sure to be there.
+//!
+//! The core has one for processes to share, of some dozens of places; this one
+//! is a single thread's, of thousands, and counts what was admitted as well.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

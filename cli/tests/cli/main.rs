@@ -1,0 +1,8 @@
+//! The command, run as its users run it.
+
+mod common;
+mod hostile;
+mod oracle;
+mod pages;
+mod replay;
+mod rules;
