@@ -4,6 +4,7 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 NGINX_MODULES_DIR ?= $(PREFIX)/lib/nginx/modules
 PORT ?= 8080
+FUZZ_SECONDS ?= 60
 
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 SONAME := libtollgate.so.$(firstword $(subst ., ,$(VERSION)))
@@ -37,7 +38,7 @@ built = TOLLGATE_NGINX=$(CURDIR)/target/nginx/$(1)/nginx \
 
 .NOTPARALLEL:
 .PHONY: all help setup lib cli nginx nginx-current nginx-asan run test test-rust test-loom \
-	test-nginx-current test-nginx-asan vectors bench lint fmt deny header check-header check-symbols \
+	test-nginx-current test-nginx-asan vectors bench fuzz fuzz-corpus lint fmt deny header check-header check-symbols \
 	install install-lib install-cli install-nginx uninstall clean
 
 all: lib nginx cli ## build both libraries, the module for Debian's NGINX and the command (the default)
@@ -64,12 +65,12 @@ nginx-current: lib ## build the current NGINX and the module for it
 nginx-asan: lib ## build the same with AddressSanitizer
 	ffi/nginx/build.sh asan
 
-run: setup all ## start a limited NGINX on 127.0.0.1:8080 (PORT=) and stay until Ctrl-C
+run: setup lib nginx ## start a limited NGINX on 127.0.0.1:8080 (PORT=) and stay until Ctrl-C
 	@ffi/nginx/demo/run.sh target/nginx/debian/$(MODULE) $(PORT)
 
 test: setup lib check-header check-symbols test-rust test-loom test-nginx-current test-nginx-asan ## run every test of every part, cheap ones first
 
-test-rust: all ## run the workspace's tests, the C programs and Debian's NGINX among them
+test-rust: lib nginx ## run the workspace's tests, the C programs and Debian's NGINX among them
 	$(debian) cargo test --workspace
 
 test-loom: ## run every interleaving of the table's atomics
@@ -88,6 +89,26 @@ vectors: setup ## run the vectors through every implementation (TOLLGATE_VECTORS
 
 bench: setup all ## measure beside the peers; writes target/bench/report.json
 	cargo run --release -p tollgate-benches
+
+# New inputs go to target/fuzz/corpus, failures to target/fuzz/artifacts.
+FUZZ_TARGETS = rules forwarded select limit http
+fuzz_corpus = target/fuzz/corpus/$(1) tests/fuzz/corpus/$(1)
+cargo_fuzz = CARGO_TARGET_DIR=$(CURDIR)/target/fuzz cargo +nightly fuzz $(1) --fuzz-dir tests/fuzz
+
+fuzz: setup $(FUZZ_TARGETS:%=fuzz-%) ## try each fuzz target for FUZZ_SECONDS (60), from the corpus in tests/fuzz
+
+fuzz-%: fuzz-tools
+	mkdir -p target/fuzz/corpus/$* target/fuzz/artifacts
+	$(call cargo_fuzz,run) $* $(call fuzz_corpus,$*) -- -max_total_time=$(FUZZ_SECONDS) \
+		-artifact_prefix=target/fuzz/artifacts/$*- -dict=tests/fuzz/words.dict -print_final_stats=1
+
+fuzz-corpus: fuzz-tools ## keep in tests/fuzz/corpus what is new in target/fuzz/corpus, few and small
+	tests/fuzz/keep target/fuzz $(FUZZ_TARGETS)
+
+.PHONY: fuzz-tools
+fuzz-tools:
+	@command -v cargo-fuzz >/dev/null || cargo install --locked cargo-fuzz
+	@rustup run nightly rustc --version >/dev/null 2>&1 || rustup toolchain install nightly --profile minimal
 
 lint: check-header ## check formatting, lints and the header
 	cargo fmt --all --check
