@@ -17,6 +17,7 @@ mod measure;
 mod memory;
 mod nginx;
 mod report;
+mod rules;
 mod table;
 
 use std::env;
@@ -84,7 +85,8 @@ fn count_calls(name: &str, calls: Option<String>) -> ExitCode {
 }
 
 fn run(options: &Options) -> ExitCode {
-    let parts: [(&str, Part); 3] = [("bucket", bucket::rows), ("table", table::rows), ("nginx", nginx::rows)];
+    let parts: [(&str, Part); 4] =
+        [("bucket", bucket::rows), ("table", table::rows), ("rules", rules::rows), ("nginx", nginx::rows)];
     let (mut rows, mut failed) = (Vec::new(), false);
     report::print_heading();
     for (id, measure) in parts {
