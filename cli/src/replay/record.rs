@@ -4,9 +4,7 @@ use std::net::IpAddr;
 
 use tollgate_core::Nanos;
 use tollgate_core::policy::Attributes;
-
-/// The most header fields that rules may look at.
-pub(crate) const MAX_HEADERS: usize = 64;
+pub(crate) use tollgate_core::policy::MAX_HEADERS;
 
 /// What lines that do not tell are taken to mean.
 #[derive(Clone, Copy, Debug)]

@@ -12,7 +12,7 @@ use tollgate_core::key::Seed;
 use tollgate_core::policy::{Attributes, Outcome, Rules, check};
 use tollgate_core::table::{Config, OwnedTable};
 
-use crate::common::{TWO_A_MINUTE, command, replay, rules};
+use crate::common::{TWO_A_MINUTE, command, replay, rules, tollgate};
 
 const RULES: &str = r#"{
   "identity": { "api_key": { "header": "x-api-key", "required": true }, "user": { "header": "x-user" },
@@ -215,6 +215,39 @@ fn combined_logs_are_decided_as_the_core_decides() {
     let report = replay(TWO_A_MINUTE, log.as_bytes(), &[]);
     assert!(denied > 1000);
     assert_eq!(report["denied"], denied);
+}
+
+/// The log that speed is measured on; `TOLLGATE_LINES=1000000` takes all of it.
+#[test]
+fn the_made_up_log_is_decided_as_the_core_decides() {
+    const RULES: &str = r#"{ "policies": [
+        { "name": "net", "key": ["ip"], "limits": [ { "rate": "1/s", "burst": 5 } ] },
+        { "name": "paths", "match": { "method": "POST" }, "key": ["path"], "limits": [ { "algorithm": "sliding_window", "rate": "40/s" } ] },
+        { "name": "login", "match": { "path": "/login" }, "key": ["ip"], "limits": [ { "rate": "5/m" } ], "penalty": {} } ] }"#;
+    let lines = std::env::var("TOLLGATE_LINES").unwrap_or_else(|_| "50000".to_owned());
+    let log = tollgate(&["bench-log", "--lines", &lines]).stdout;
+    let rules = Rules::parse(RULES, Seed([5, 6])).unwrap();
+    let owned = OwnedTable::new(Config { capacity: 1 << 20, rows: 0, row_entries: 0 }, Seed([7, 8])).unwrap();
+    let table = owned.table().unwrap();
+    let mut denied = BTreeMap::<u64, u64>::new();
+    for line in log.lines() {
+        let mut words = line.split(' ');
+        let peer = words.next().unwrap().parse().ok();
+        let clock = words.nth(2).unwrap().strip_prefix("[01/Nov/2026:").unwrap();
+        let clock: Vec<u64> = clock.split(':').map(|number| number.parse().unwrap()).collect();
+        let second = 1_793_491_200 + clock[0] * 3600 + clock[1] * 60 + clock[2];
+        let method = words.nth(1).unwrap().strip_prefix('"').unwrap();
+        let path = words.next().unwrap().split('?').next().unwrap().replace("%e2%82%ac", "€");
+        let (method, path) = (method.as_bytes(), path.as_bytes());
+        let request = Attributes { route: b"", method, host: b"", path, peer, headers: &[] };
+        let answer = check(&rules, &table, &rules.select(&request).unwrap(), second * 1_000_000_000);
+        *denied.entry(second).or_default() += u64::from(!answer.allowed);
+    }
+    let report = replay(RULES, log.as_bytes(), &["--buckets", "10000"]);
+    assert_eq!(report["requests"], log.lines().count());
+    let found = report["buckets"].as_array().unwrap().iter().map(|bucket| bucket["denied"].as_u64().unwrap());
+    assert_eq!(found.collect::<Vec<_>>(), denied.values().copied().collect::<Vec<_>>());
+    assert!(denied.values().sum::<u64>() > 1000);
 }
 
 /// Peak memory of a replay of so many clients, in KiB.
