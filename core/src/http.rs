@@ -482,7 +482,7 @@ mod tests {
             let needed = whole.as_slice().last().map_or(0, |field| field.end);
             for size in 0..needed {
                 let cut = fields(family, "orders", &limit, &denied(1), &mut [0; FIELDS_SIZE][..size]);
-                assert!(cut.is_err(), "{} {size}", family.name().to_string());
+                assert!(cut.is_err(), "{} {size}", family.name());
             }
         }
     }

@@ -31,6 +31,8 @@ mod text;
 pub const MIN_PERIOD: Nanos = 1_000;
 /// The largest period of a limit: 3,660 days.
 pub const MAX_PERIOD: Nanos = 3_660 * 86_400 * 1_000_000_000;
+/// The period of a limit by the calendar month: 31 days, the longest month.
+pub const MONTH: Nanos = 31 * 86_400 * 1_000_000_000;
 /// The largest limit and the largest burst.
 pub const MAX_LIMIT: u64 = u32::MAX as u64;
 
@@ -94,6 +96,9 @@ pub enum Anchor {
     Clock = 0,
     /// At the first request that finds no window open.
     FirstRequest = 1,
+    /// At the beginning of each calendar month, UTC: `1000000/month`. The
+    /// limit must know when its clock's zero is; see [`Limit::with_unix_at_zero`].
+    CalendarMonth = 2,
 }
 
 /// Why a limit was refused, with the legal range.
@@ -126,6 +131,9 @@ pub enum LimitError {
     /// Only a fixed window has an anchor.
     #[error("anchor: only fixed_window has one, {} has not", .0.name())]
     NoAnchor(Algorithm),
+    /// Only a fixed window counts by the month, and a month has no other anchor.
+    #[error("period: only fixed_window counts by the calendar month, and with no anchor of another kind")]
+    Month,
     /// The text is not a limit.
     #[error("limit text: expected {expected} at byte {at}")]
     Syntax {
@@ -179,6 +187,8 @@ pub struct Limit {
     limit: NonZeroU32,
     burst: NonZeroU32,
     period: Nanos,
+    /// The UNIX time at the clock's zero, for calendar months.
+    unix_at_zero: Nanos,
     /// Units that one nanosecond brings.
     pub(crate) tick: u64,
     /// Units that one token takes.
@@ -228,15 +238,29 @@ impl Limit {
     /// # Errors
     /// A burst outside its range, or an algorithm without one.
     pub fn with_burst(self, burst: u64) -> Result<Limit, LimitError> {
-        Self::build(self.algorithm, self.limit(), self.period, burst, self.anchor)
+        let limit = Self::build(self.algorithm, self.limit(), self.period, burst, self.anchor)?;
+        Ok(Limit { unix_at_zero: self.unix_at_zero, ..limit })
     }
 
     /// The same limit with another anchor.
     ///
     /// # Errors
-    /// An algorithm other than the fixed window.
+    /// An algorithm other than the fixed window; a calendar month of another
+    /// period than [`MONTH`], or another anchor for one.
     pub fn with_anchor(self, anchor: Anchor) -> Result<Limit, LimitError> {
-        Self::build(self.algorithm, self.limit(), self.period, self.burst(), anchor)
+        if self.anchor == Anchor::CalendarMonth && anchor != self.anchor {
+            return Err(LimitError::Month);
+        }
+        let limit = Self::build(self.algorithm, self.limit(), self.period, self.burst(), anchor)?;
+        Ok(Limit { unix_at_zero: self.unix_at_zero, ..limit })
+    }
+
+    /// The same limit on a clock whose zero is that UNIX time, in nanoseconds:
+    /// only calendar months ask. Without it the clock counts from 1970. Taken
+    /// for 2116 when it is later.
+    #[must_use]
+    pub fn with_unix_at_zero(self, unix_at_zero: Nanos) -> Limit {
+        Limit { unix_at_zero: unix_at_zero.min(MAX_SPAN), ..self }
     }
 
     fn build(
@@ -257,6 +281,9 @@ impl Limit {
         }
         if anchor != Anchor::Clock && algorithm != Algorithm::FixedWindow {
             return Err(LimitError::NoAnchor(algorithm));
+        }
+        if anchor == Anchor::CalendarMonth && period != MONTH {
+            return Err(LimitError::Month);
         }
         let divisor = gcd(limit, period);
         let (tick, token) = (limit / divisor, period / divisor);
@@ -290,6 +317,7 @@ impl Limit {
             limit: small_limit,
             burst: small_burst,
             period,
+            unix_at_zero: 0,
             tick,
             token,
             capacity: if is_narrow { capacity as u64 } else { 0 },
@@ -317,7 +345,7 @@ impl Limit {
         self.limit.get() as u64
     }
 
-    /// The period, in nanoseconds; of a concurrency limit, how long a hold
+    /// The period, in nanoseconds; [`MONTH`] for calendar months; of a concurrency limit, how long a hold
     /// lives when its holder does not release it.
     #[must_use]
     pub const fn period(&self) -> Nanos {
@@ -329,6 +357,10 @@ impl Limit {
     #[must_use]
     pub const fn burst(&self) -> u64 {
         self.burst.get() as u64
+    }
+
+    pub(crate) const fn unix_at_zero(&self) -> Nanos {
+        self.unix_at_zero
     }
 
     pub(crate) const fn width(&self) -> u32 {

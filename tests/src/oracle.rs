@@ -121,6 +121,7 @@ impl Oracle {
         match self.limit.anchor() {
             Anchor::Clock => (now / self.limit.period() + 1) * self.limit.period(),
             Anchor::FirstRequest => now + self.limit.period(),
+            Anchor::CalendarMonth => unreachable!("months have an oracle of their own"),
         }
     }
 

@@ -447,3 +447,26 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_quota_of_a_month_begins_anew_when_the_month_does() {
+    let document = r#"{ "default": { "limits": [ { "algorithm": "fixed_window", "rate": "3/month" } ] } }"#;
+    let refused = Rules::parse(document, Seed([1, 2])).unwrap_err();
+    assert!(refused[0].message.contains("does not know the time of day"), "{refused:?}");
+    // The host's clock began at noon UTC on 31 January 2024.
+    let noon = 1_706_702_400 * SECOND;
+    let config = Config { capacity: 64, rows: 0, row_entries: 0 };
+    let gate = Gate {
+        rules: Rules::parse_at(document, Seed([1, 2]), noon).unwrap(),
+        table: OwnedTable::new(config, Seed([3, 4])).unwrap(),
+    };
+    let selection = gate.select("", "");
+    let hour = 3_600 * SECOND;
+    let admitted = |at: Nanos| (0..5).filter(|_| gate.ask(&selection, at).allowed).count();
+    assert_eq!(admitted(hour), 3);
+    assert_eq!(admitted(12 * hour - 1), 0);
+    assert_eq!(gate.ask(&selection, 2 * hour).decision().unwrap().retry_after, 10 * hour);
+    assert_eq!(admitted(12 * hour), 3, "February");
+    assert_eq!(admitted((12 + 29 * 24) * hour - 1), 0, "which has 29 days in 2024");
+    assert_eq!(admitted((12 + 29 * 24) * hour), 3, "March");
+}

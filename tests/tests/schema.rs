@@ -16,7 +16,7 @@ const SCHEMA: &str = include_str!("../../core/rules.schema.json");
 const MANUAL: &str = include_str!("../../core/RULES.md");
 
 /// Parts of the messages of what a schema cannot say.
-const ONLY_THE_PARSER_SEES: [&str; 18] = [
+const ONLY_THE_PARSER_SEES: [&str; 19] = [
     // One place of the document against another.
     "is taken by an earlier policy",
     "this subject has a row already",
@@ -27,6 +27,7 @@ const ONLY_THE_PARSER_SEES: [&str; 18] = [
     // A number against the algorithm, the unit or the rate.
     "has no burst apart from its limit",
     "anchor: only fixed_window has one",
+    "only fixed_window counts by the calendar month",
     "take longer to refill",
     "is outside 1 to 4294967295 units per period",
     "is outside 1000 ns (1us) to",
@@ -43,7 +44,7 @@ const ONLY_THE_PARSER_SEES: [&str; 18] = [
 ];
 
 fn parse(text: &str) -> Result<Rules, Vec<RuleError>> {
-    Rules::parse(text, Seed([1, 2]))
+    Rules::parse_at(text, Seed([1, 2]), 1_700_000_000_000_000_000)
 }
 
 fn schema() -> jsonschema::Validator {
@@ -138,12 +139,16 @@ fn limit() -> BoxedStrategy<Value> {
         ("algorithm", true, one_of(vec![json!("fixed_window")])),
         ("anchor", false, one_of(vec![json!("clock"), json!("first_request")])),
     ]);
+    let month = object(vec![
+        ("rate", true, one_of(vec![json!("1000000/month")])),
+        ("algorithm", true, one_of(vec![json!("fixed_window")])),
+    ]);
     let others = ["sliding_window", "sliding_log", "concurrency"].map(Value::from).to_vec();
     let other = object(vec![
         ("rate", true, one_of(vec![json!("10/s"), json!("40/d")])),
         ("algorithm", true, one_of(others)),
     ]);
-    prop_oneof![3 => bucket, 1 => window, 1 => other].boxed()
+    prop_oneof![3 => bucket, 1 => window, 1 => other, 1 => month].boxed()
 }
 
 fn matcher() -> BoxedStrategy<Value> {
@@ -304,6 +309,8 @@ fn odd() -> impl Strategy<Value = Value> {
         "ü",
         "r/s",
         "1r/s",
+        "1/month",
+        "1/2month",
         "1/.5s",
         "1/5.s",
     ];

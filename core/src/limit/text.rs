@@ -2,7 +2,7 @@
 //! NGINX's `30r/m`.
 //!
 //! ```text
-//! limit  = [ algorithm " " ] units [ "r" ] "/" [ decimal ] unit
+//! limit  = [ algorithm " " ] units [ "r" ] "/" ( [ decimal ] unit | "month" )
 //!          [ " burst " units ] [ " anchor " ( "clock" | "first_request" ) ]
 //! unit   = "ns" | "us" | "ms" | "s" | "m" | "h" | "d"
 //! ```
@@ -10,7 +10,7 @@
 use core::fmt;
 use core::str::FromStr;
 
-use super::{Algorithm, Anchor, Limit, LimitError};
+use super::{Algorithm, Anchor, Limit, LimitError, MONTH};
 use crate::time::Nanos;
 
 /// The units of a period, longest first.
@@ -57,8 +57,15 @@ impl Limit {
         if !rest.word("/") {
             return Err(rest.expected("\"/\" between units and period"));
         }
-        let period = rest.period()?;
-        let mut limit = Limit::new(algorithm, units, period)?;
+        let mut limit = if rest.is_month() {
+            if algorithm != Algorithm::FixedWindow {
+                return Err(LimitError::Month);
+            }
+            Limit::new(algorithm, units, MONTH)?.with_anchor(Anchor::CalendarMonth)?
+        } else {
+            let period = rest.period()?;
+            Limit::new(algorithm, units, period)?
+        };
         loop {
             let spaced = rest.spaces();
             if rest.left().is_empty() {
@@ -83,7 +90,10 @@ impl fmt::Display for Limit {
             write!(f, "{} ", self.algorithm().name())?;
         }
         write!(f, "{}/", self.limit())?;
-        write_period(f, self.period())?;
+        match self.anchor() {
+            Anchor::CalendarMonth => f.write_str("month")?,
+            _ => write_period(f, self.period())?,
+        }
         if self.burst() != self.limit() {
             write!(f, " burst {}", self.burst())?;
         }
@@ -159,6 +169,11 @@ impl<'t> Reader<'t> {
             self.at += word.len();
         }
         found
+    }
+
+    fn is_month(&mut self) -> bool {
+        let name = self.left().split(|c: char| !c.is_ascii_alphanumeric()).next();
+        name == Some("month") && self.word("month")
     }
 
     fn algorithm(&mut self) -> Result<Option<Algorithm>, LimitError> {
@@ -262,6 +277,22 @@ mod tests {
         let windowed: Limit = "fixed_window 10/m anchor first_request".parse().unwrap();
         assert_eq!(windowed.algorithm(), Algorithm::FixedWindow);
         assert_eq!(windowed.anchor(), Anchor::FirstRequest);
+    }
+
+    #[test]
+    fn a_month_is_a_fixed_windows_alone() {
+        let month: Limit = "fixed_window 1000000/month".parse().unwrap();
+        assert_eq!(
+            (month.anchor(), month.period(), month.limit()),
+            (Anchor::CalendarMonth, MONTH, 1_000_000)
+        );
+        assert_eq!(month.to_string().parse(), Ok(month));
+        assert_eq!("5/month".parse::<Limit>(), Err(LimitError::Month));
+        assert_eq!("fixed_window 5/month anchor clock".parse::<Limit>(), Err(LimitError::Month));
+        assert!("fixed_window 5/months".parse::<Limit>().is_err());
+        assert!("fixed_window 5/2month".parse::<Limit>().is_err());
+        let days: Limit = "fixed_window 5/30d".parse().unwrap();
+        assert_eq!(days.with_anchor(Anchor::CalendarMonth), Err(LimitError::Month));
     }
 
     #[test]

@@ -36,6 +36,8 @@ impl Rules {
     ///
     /// # Errors
     /// All that is wrong, up to 100 errors in document order of their checks.
+    /// A limit by the calendar month is, as nothing is known of the clock:
+    /// see [`parse_at`](Self::parse_at).
     ///
     /// ```
     /// use tollgate_core::key::Seed;
@@ -51,6 +53,20 @@ impl Rules {
     /// assert!(errors[0].to_string().starts_with("line 1, column 14: policys: unknown field"));
     /// ```
     pub fn parse(text: &str, seed: Seed) -> Result<Rules, Vec<RuleError>> {
+        Self::compile(text, seed, None)
+    }
+
+    /// As [`parse`](Self::parse), for a host that knows the UNIX time, in
+    /// nanoseconds, at its clock's zero: that of now less what the clock shows
+    /// now. Limits by the calendar month need it, and no others.
+    ///
+    /// # Errors
+    /// As for [`parse`](Self::parse).
+    pub fn parse_at(text: &str, seed: Seed, unix_at_zero: Nanos) -> Result<Rules, Vec<RuleError>> {
+        Self::compile(text, seed, Some(unix_at_zero))
+    }
+
+    fn compile(text: &str, seed: Seed, unix_at_zero: Option<Nanos>) -> Result<Rules, Vec<RuleError>> {
         let mut reader = Reader::new(text);
         if text.len() > MAX_DOCUMENT {
             let whole = Node { text: text.get(..0).unwrap_or(""), path: Path::Root };
@@ -58,7 +74,7 @@ impl Rules {
             return Err(reader.finish());
         }
         let Some(root) = reader.root() else { return Err(reader.finish()) };
-        let rules = Compiler { reader: &mut reader, headers: Vec::new(), seed }.rules(root);
+        let rules = Compiler { reader: &mut reader, headers: Vec::new(), seed, unix_at_zero }.rules(root);
         match rules {
             Some(rules) if reader.is_clean() => Ok(rules),
             _ => Err(reader.finish()),
@@ -72,6 +88,7 @@ struct Compiler<'r, 'd> {
     reader: &'r mut Reader<'d>,
     headers: Vec<String>,
     seed: Seed,
+    unix_at_zero: Option<Nanos>,
 }
 
 /// A child of a path.

@@ -61,6 +61,12 @@ impl<'d> Compiler<'_, 'd> {
                 return None;
             }
         };
+        if limit.anchor() == Anchor::CalendarMonth && self.unix_at_zero.is_none() {
+            self.reader
+                .fail(rate, "this program does not know the time of day, and so not when a month begins");
+            return None;
+        }
+        let limit = limit.with_unix_at_zero(self.unix_at_zero.unwrap_or(0));
         let limit = match burst_units {
             Some(units) => limit.with_burst(units),
             None => Ok(limit),
