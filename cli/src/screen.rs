@@ -56,7 +56,7 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// As [`print`], for answers whose exit code counts even if nobody reads them.
+/// As [`print()`], for answers whose exit code counts even if nobody reads them.
 pub(crate) fn print_verdict(text: &str) -> Result<(), Failure> {
     match print(text) {
         Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
