@@ -393,12 +393,10 @@ fn check(
     now: u64,
     out: Output<'_, tollgate_answer>,
 ) -> Result<(), tollgate_status> {
-    let written = match rules.select(attributes) {
+    let mut selection = Selection::default(); // large: filled in place
+    let written = match rules.select_into(attributes, &mut selection) {
         Err(missing) => unidentified(&missing),
-        Ok(selection) => {
-            let answer = policy::check(rules, table, &selection, now);
-            answered(rules, &selection, &answer)
-        }
+        Ok(()) => answered(rules, &selection, &policy::check(rules, table, &selection, now)),
     };
     out.write(written);
     Ok(())

@@ -106,7 +106,8 @@ pub struct Matcher {
 pub enum PathPattern {
     /// Exactly this one.
     Exact(String),
-    /// This prefix, which ends with a slash, and the path before that slash.
+    /// All paths below this prefix, which ends with a slash; not the path
+    /// before that slash.
     Below(String),
 }
 
