@@ -16,7 +16,8 @@ use tollgate_core::bucket::LogBucket;
 use tollgate_core::http::{self, Family};
 use tollgate_core::key::Seed;
 use tollgate_core::limiter::{MAX_LAYERS, check_all, give_back};
-use tollgate_core::metrics::Counters;
+use tollgate_core::metrics::{Counters, Histogram, Json, Prometheus, Report, Top, TopKeys};
+use tollgate_core::policy::{self, Attributes, Rules, check, record};
 use tollgate_core::table::{Config, Hold, Line, OwnedTable, Request};
 use tollgate_core::{Algorithm, Bucket, Decision, Limit};
 
@@ -499,5 +500,70 @@ fn answers_of_the_c_abi_allocate_nothing() {
             assert!(!tollgate_status_str(0).is_null() && !tollgate_version().is_null());
             assert_eq!(tollgate_abi_version(), TOLLGATE_ABI_VERSION);
         }
+    });
+}
+
+#[test]
+fn a_rules_file_is_obeyed_and_told_of_without_allocating() {
+    const RULES: &str = r#"{
+      "headers": "ratelimit",
+      "identity": { "api_key": { "header": "x-key" }, "user": { "header": "x-user", "required": true },
+                    "ip": { "trusted_proxies": ["10.0.0.0/8"], "header": "forwarded" } },
+      "policies": [
+        { "name": "a", "match": { "path": "/*", "header": { "x-key": true } }, "key": ["api_key", "ip", "path"],
+          "cost": { "header": "x-cost", "max": 5 }, "limits": [ { "rate": "9/m" }, { "algorithm": "sliding_log", "rate": "8/m" } ],
+          "overrides": [ { "key": ["gold", "192.0.2.1", "/"], "limits": [ { "rate": "10/m" } ] } ] },
+        { "name": "b", "key": ["user"], "limits": [ { "rate": "4/m" } ], "penalty": {} },
+        { "name": "c", "dry_run": true, "limits": [ { "algorithm": "fixed_window", "rate": "3/d" } ] } ] }"#;
+    let rules = Rules::parse(RULES, Seed([1, 2])).unwrap();
+    let owned = small_table();
+    let table = owned.table().unwrap();
+    let counters: Vec<Counters> = (0..3).map(|_| Counters::default()).collect();
+    let (top, latency) = (TopKeys::<8>::default(), Histogram::default());
+    let long = vec![0xFF; 100_000];
+    let mut buffer = vec![0; 1 << 16];
+    without_allocating("a rules file", || {
+        for round in 0..40u64 {
+            let key = if round % 2 == 0 { &b"gold"[..] } else { &long[..] };
+            let user = (round % 5 != 0).then_some(&b"u\r\n"[..]);
+            let forwarded = Some(&b"for=6.6.6.6, for=\"192.0.2.1:80\";host=\"a,b\""[..]);
+            let headers = [Some(key), user, forwarded, Some(&b"2"[..])];
+            let peer = Some([10, 0, 0, 1].into());
+            let request =
+                Attributes { route: b"", method: b"GET", host: b"h", path: b"/", peer, headers: &headers };
+            let selection = match rules.select(&request) {
+                Ok(selection) => selection,
+                Err(missing) => {
+                    assert!(http::missing_problem(missing.header, &mut buffer).is_ok());
+                    assert!(http::missing_fields(missing.header, &mut buffer).is_ok());
+                    assert!(http::grpc_missing(missing.header, &mut buffer).is_ok());
+                    continue;
+                }
+            };
+            let mut answer = check(&rules, &table, &selection, NOW + round);
+            record(&rules, &table, &selection, &answer, &counters, Some(&top));
+            latency.record(round * 1_000);
+            assert!(rules.write_fields(&selection, &answer, &mut buffer).is_ok());
+            assert!(rules.write_problem(&selection, &answer, &mut buffer).is_ok());
+            if let Some(decision) = answer.decision() {
+                assert!(http::grpc_denial("b", decision, &mut buffer).is_ok());
+            }
+            if round % 7 == 0 {
+                policy::give_back(&table, &selection, &mut answer, NOW + round);
+            }
+        }
+        let mut tops = [Top::default(); 8];
+        let len = top.top(&mut tops);
+        assert!(len > 0, "something was denied");
+        top.age();
+        let latency = latency.snapshot();
+        let policies = [("a", counters[0].snapshot()), ("b", counters[1].snapshot())];
+        let report = Report { policies: &policies, evictions: 0, latency: Some(&latency), top: &tops[..len] };
+        let mut out = Prometheus::new(&mut buffer);
+        report.prometheus(&mut out);
+        assert!(out.finish().is_ok());
+        let mut out = Json::new(&mut buffer);
+        out.object(None, |out| report.json(out));
+        assert!(out.finish().is_ok());
     });
 }
