@@ -865,6 +865,53 @@ tollgate_status tollgate_http_problem(uint32_t status,
                                       size_t size,
                                       size_t *len);
 
+/**
+ * Writes the fields of a 401: WWW-Authenticate, which names the header field
+ * that is missing. `fields` has room for TOLLGATE_HTTP_FIELDS_MAX. Errors:
+ * TOLLGATE_ERR_SIZE, TOLLGATE_ERR_PARSE for a name that is not UTF-8.
+ * Thread-safe.
+ */
+tollgate_status tollgate_http_missing_fields(const char *missing,
+                                             size_t missing_len,
+                                             char *buffer,
+                                             size_t size,
+                                             tollgate_http_field *fields,
+                                             size_t *count);
+
+/**
+ * Writes the application/problem+json body of a 401; `*len` is its length
+ * (no NUL follows). `missing` is the header field that is missing. Errors:
+ * as tollgate_http_missing_fields. Thread-safe.
+ */
+tollgate_status tollgate_http_missing_problem(const char *missing,
+                                              size_t missing_len,
+                                              char *buffer,
+                                              size_t size,
+                                              size_t *len);
+
+/**
+ * Is it a gRPC request, by the value of its Content-Type? `*is` is 1 or 0.
+ * Its denials are of HTTP status 200, without a body, and with the fields of
+ * tollgate_http_grpc. Thread-safe.
+ */
+tollgate_status tollgate_http_is_grpc(const char *content_type, size_t len, uint32_t *is);
+
+/**
+ * Writes the fields of a denial that a gRPC client can read: content-type,
+ * grpc-status (8, RESOURCE_EXHAUSTED) and grpc-message. `name` and `fields`
+ * as in tollgate_http_fields. With `decision` NULL it is the answer to a
+ * request without an identity (16, UNAUTHENTICATED), and `name` the header
+ * field that is missing. Errors: as tollgate_http_missing_fields.
+ * Thread-safe.
+ */
+tollgate_status tollgate_http_grpc(const char *name,
+                                   size_t name_len,
+                                   const tollgate_decision *decision,
+                                   char *buffer,
+                                   size_t size,
+                                   tollgate_http_field *fields,
+                                   size_t *count);
+
 /* Per-limit counters in the caller's memory -------------------------------- */
 
 /**

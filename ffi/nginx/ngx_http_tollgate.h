@@ -78,8 +78,8 @@ typedef struct {
     uint64_t                        row_entries;
     ngx_atomic_t                    generation;
     ngx_uint_t                      nentries;
-    uint64_t                        reserved[2]; /* what follows begins a
-                                                    line */
+    tollgate_histogram             *histogram;   /* of what the rules take */
+    tollgate_top                   *top;         /* keys that they deny */
     ngx_http_tollgate_rules_state_t rules;
     ngx_http_tollgate_entry_t       entries[1];
 } ngx_http_tollgate_shctx_t;
@@ -254,6 +254,20 @@ typedef struct {
 } ngx_http_tollgate_hold_t;
 
 
+/* one number on the page of metrics */
+
+typedef struct {
+    char                           *name;
+    char                           *type;
+    char                           *help;
+    size_t                          offset;      /* in what holds it */
+} ngx_http_tollgate_metric_t;
+
+
+#define ngx_http_tollgate_number(snapshot, metric)                            \
+    *(uint64_t *) ((u_char *) (snapshot) + (metric)->offset)
+
+
 /* of the main request */
 
 typedef struct {
@@ -277,6 +291,23 @@ typedef struct {
 #pragma GCC visibility push(hidden)
 
 
+/*
+ * The clock that every process of this machine shares.  The cached time of
+ * nginx lags behind by a loop's length, and a client that waited exactly as
+ * long as it was told would then come too early.
+ */
+
+static ngx_inline uint64_t
+ngx_http_tollgate_now(void)
+{
+    struct timespec  ts;
+
+    (void) clock_gettime(CLOCK_MONOTONIC, &ts);
+
+    return (uint64_t) ts.tv_sec * 1000000000 + ts.tv_nsec;
+}
+
+
 #define ngx_http_tollgate_ctx_place(r)                                        \
     (&(r)->main->variables[((ngx_http_tollgate_main_conf_t *)                 \
         ngx_http_get_module_main_conf(r, ngx_http_tollgate_module))->index])
@@ -298,6 +329,13 @@ char *ngx_http_tollgate_policies(ngx_conf_t *cf, ngx_command_t *cmd,
 
 char *ngx_http_tollgate_rules(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 ngx_int_t ngx_http_tollgate_check_rules(ngx_conf_t *cf);
+size_t ngx_http_tollgate_policies_room(ngx_http_tollgate_zone_t *zone);
+u_char *ngx_http_tollgate_prometheus_rules(u_char *p,
+    ngx_http_tollgate_rules_t *rules);
+u_char *ngx_http_tollgate_json_policies(u_char *p,
+    ngx_http_tollgate_zone_t *zone);
+u_char *ngx_http_tollgate_json_rules(u_char *p,
+    ngx_http_tollgate_rules_t *rules);
 ngx_int_t ngx_http_tollgate_bind_rules(ngx_http_tollgate_zone_t *zone,
     ngx_log_t *log);
 ngx_int_t ngx_http_tollgate_init_process(ngx_cycle_t *cycle);
@@ -346,6 +384,8 @@ char *ngx_http_tollgate_metrics(ngx_conf_t *cf, ngx_command_t *cmd,
 
 
 extern ngx_module_t  ngx_http_tollgate_module;
+
+extern ngx_http_tollgate_metric_t  ngx_http_tollgate_results[];
 
 
 #pragma GCC visibility pop

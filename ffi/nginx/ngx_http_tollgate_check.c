@@ -28,23 +28,6 @@ static ngx_int_t ngx_http_tollgate_failed(ngx_http_request_t *r,
 static void ngx_http_tollgate_cleanup(void *data);
 
 
-/*
- * The clock that every process of this machine shares.  The cached time of
- * nginx lags behind by a loop's length, and a client that waited exactly as
- * long as it was told would then come too early.
- */
-
-static ngx_inline uint64_t
-ngx_http_tollgate_now(void)
-{
-    struct timespec  ts;
-
-    (void) clock_gettime(CLOCK_MONOTONIC, &ts);
-
-    return (uint64_t) ts.tv_sec * 1000000000 + ts.tv_nsec;
-}
-
-
 /* timers have milliseconds; a request never goes on before its time */
 
 #define ngx_http_tollgate_ms(ns)  (ngx_msec_t) (((ns) + 999999) / 1000000)

@@ -13,6 +13,8 @@
 
 
 static ngx_int_t ngx_http_tollgate_header_filter(ngx_http_request_t *r);
+static ngx_int_t ngx_http_tollgate_add_field(ngx_http_request_t *r,
+    tollgate_http_field *field);
 static void ngx_http_tollgate_drop_fields(ngx_http_request_t *r,
     tollgate_http_field *fields, size_t n);
 static ngx_int_t ngx_http_tollgate_problem(ngx_http_tollgate_ctx_t *ctx,
@@ -33,7 +35,6 @@ ngx_http_tollgate_header_filter(ngx_http_request_t *r)
     u_char                     *p;
     size_t                      i, n, size;
     tollgate_status             status;
-    ngx_table_elt_t            *h;
     tollgate_http_field         fields[TOLLGATE_HTTP_FIELDS_MAX];
     ngx_http_tollgate_ctx_t    *ctx;
 
@@ -44,9 +45,8 @@ ngx_http_tollgate_header_filter(ngx_http_request_t *r)
     ctx = ngx_http_tollgate_get_ctx(r);
 
     if (ctx == NULL
-        || ctx->limit == NULL
-        || (ctx->fields == TOLLGATE_FIELDS_OFF
-            && ctx->status != NGX_HTTP_TOLLGATE_REJECTED))
+        || (ctx->status != NGX_HTTP_TOLLGATE_REJECTED
+            && (ctx->limit == NULL || ctx->fields == TOLLGATE_FIELDS_OFF)))
     {
         return ngx_http_next_header_filter(r);
     }
@@ -59,10 +59,19 @@ ngx_http_tollgate_header_filter(ngx_http_request_t *r)
             return NGX_ERROR;
         }
 
-        status = tollgate_http_fields(ctx->fields, (char *) ctx->name.data,
-                                      ctx->name.len, ctx->limit,
-                                      &ctx->decision, (char *) p, size,
-                                      fields, &n);
+        if (ctx->limit) {
+            status = tollgate_http_fields(ctx->fields,
+                                          (char *) ctx->name.data,
+                                          ctx->name.len, ctx->limit,
+                                          &ctx->decision, (char *) p, size,
+                                          fields, &n);
+
+        } else {
+            status = tollgate_http_missing_fields((char *) ctx->missing.data,
+                                                  ctx->missing.len,
+                                                  (char *) p, size, fields,
+                                                  &n);
+        }
 
         size += TOLLGATE_HTTP_BUFFER_SIZE;
 
@@ -85,22 +94,35 @@ ngx_http_tollgate_header_filter(ngx_http_request_t *r)
 
     for (i = 0; i < n; i++) {
 
-        h = ngx_list_push(&r->headers_out.headers);
-        if (h == NULL) {
+        if (ngx_http_tollgate_add_field(r, &fields[i]) != NGX_OK) {
             return NGX_ERROR;
         }
-
-        h->hash = 1;
-#if (nginx_version >= 1023000)
-        h->next = NULL;
-#endif
-        h->key.data = (u_char *) fields[i].name;
-        h->key.len = fields[i].name_len;
-        h->value.data = (u_char *) fields[i].value;
-        h->value.len = fields[i].value_len;
     }
 
     return ngx_http_next_header_filter(r);
+}
+
+
+static ngx_int_t
+ngx_http_tollgate_add_field(ngx_http_request_t *r, tollgate_http_field *field)
+{
+    ngx_table_elt_t  *h;
+
+    h = ngx_list_push(&r->headers_out.headers);
+    if (h == NULL) {
+        return NGX_ERROR;
+    }
+
+    h->hash = 1;
+#if (nginx_version >= 1023000)
+    h->next = NULL;
+#endif
+    h->key.data = (u_char *) field->name;
+    h->key.len = field->name_len;
+    h->value.data = (u_char *) field->value;
+    h->value.len = field->value_len;
+
+    return NGX_OK;
 }
 
 
@@ -212,51 +234,36 @@ static ngx_int_t
 ngx_http_tollgate_problem(ngx_http_tollgate_ctx_t *ctx, ngx_uint_t status,
     char *problem, size_t *len)
 {
-    u_char  *p;
+    tollgate_status  rc;
 
     if (ctx->missing.len) {
+        rc = tollgate_http_missing_problem((char *) ctx->missing.data,
+                                           ctx->missing.len, problem,
+                                           TOLLGATE_HTTP_PROBLEM_SIZE, len);
 
-        /* names of policies and of header fields need no escape */
-
-        p = ngx_snprintf((u_char *) problem, TOLLGATE_HTTP_PROBLEM_SIZE,
-                         "{\"type\":\"about:blank\","
-                         "\"title\":\"Unauthorized\","
-                         "\"status\":%ui,"
-                         "\"detail\":\"The header field %V is missing, and "
-                         "policy %V needs it.\","
-                         "\"violated-policies\":[\"%V\"]}",
-                         status, &ctx->missing, &ctx->name, &ctx->name);
-
-        *len = p - (u_char *) problem;
-
-        return NGX_OK;
+    } else {
+        rc = tollgate_http_problem((uint32_t) status, (char *) ctx->name.data,
+                                   ctx->name.len, &ctx->decision, problem,
+                                   TOLLGATE_HTTP_PROBLEM_SIZE, len);
     }
 
-    return (tollgate_http_problem((uint32_t) status, (char *) ctx->name.data,
-                                  ctx->name.len, &ctx->decision, problem,
-                                  TOLLGATE_HTTP_PROBLEM_SIZE, len)
-            == TOLLGATE_OK)
-           ? NGX_OK : NGX_ERROR;
+    return (rc == TOLLGATE_OK) ? NGX_OK : NGX_ERROR;
 }
 
 
 static ngx_uint_t
 ngx_http_tollgate_is_grpc(ngx_http_request_t *r)
 {
-    ngx_str_t  *type;
+    uint32_t          is;
+    ngx_table_elt_t  *type;
 
-    if (r->headers_in.content_type == NULL) {
-        return 0;
-    }
+    type = r->headers_in.content_type;
 
-    type = &r->headers_in.content_type->value;
-
-    return type->len >= 16
-           && ngx_strncasecmp(type->data, (u_char *) "application/grpc", 16)
-              == 0
-           && (type->len == 16
-               || type->data[16] == '+'
-               || type->data[16] == ';');
+    return type
+           && tollgate_http_is_grpc((char *) type->value.data,
+                                    type->value.len, &is)
+              == TOLLGATE_OK
+           && is;
 }
 
 
@@ -269,33 +276,42 @@ static ngx_int_t
 ngx_http_tollgate_deny_grpc(ngx_http_request_t *r,
     ngx_http_tollgate_ctx_t *ctx)
 {
-    ngx_int_t         rc;
-    ngx_uint_t        i;
-    ngx_table_elt_t  *h;
+    u_char               *p;
+    size_t                i, n;
+    ngx_int_t             rc;
+    ngx_str_t            *name;
+    tollgate_http_field   fields[TOLLGATE_HTTP_FIELDS_MAX];
 
-    static ngx_str_t  limited[] = {
-        ngx_string("grpc-status"), ngx_string("8"),
-        ngx_string("grpc-message"), ngx_string("request rate limit exceeded")
-    };
+    p = ngx_pnalloc(r->pool, TOLLGATE_HTTP_BUFFER_SIZE);
+    if (p == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
 
-    static ngx_str_t  unidentified[] = {
-        ngx_string("grpc-status"), ngx_string("16"),
-        ngx_string("grpc-message"), ngx_string("missing identity")
-    };
+    name = ctx->missing.len ? &ctx->missing : &ctx->name;
 
-    for (i = 0; i < 4; i += 2) {
+    if (tollgate_http_grpc((char *) name->data, name->len,
+                           ctx->missing.len ? NULL : &ctx->decision,
+                           (char *) p, TOLLGATE_HTTP_BUFFER_SIZE, fields, &n)
+        != TOLLGATE_OK)
+    {
+        return ctx->denial;
+    }
 
-        h = ngx_list_push(&r->headers_out.headers);
-        if (h == NULL) {
-            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    for (i = 0; i < n; i++) {
+
+        if (fields[i].name_len == 12
+            && ngx_strncmp(fields[i].name, "content-type", 12) == 0)
+        {
+            r->headers_out.content_type.data = (u_char *) fields[i].value;
+            r->headers_out.content_type.len = fields[i].value_len;
+            r->headers_out.content_type_len = fields[i].value_len;
+            r->headers_out.content_type_lowcase = NULL;
+            continue;
         }
 
-        h->hash = 1;
-#if (nginx_version >= 1023000)
-        h->next = NULL;
-#endif
-        h->key = ctx->missing.len ? unidentified[i] : limited[i];
-        h->value = ctx->missing.len ? unidentified[i + 1] : limited[i + 1];
+        if (ngx_http_tollgate_add_field(r, &fields[i]) != NGX_OK) {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
     }
 
     r->expect_tested = 1;
@@ -305,10 +321,6 @@ ngx_http_tollgate_deny_grpc(ngx_http_request_t *r,
     }
 
     r->headers_out.status = NGX_HTTP_OK;
-
-    ngx_str_set(&r->headers_out.content_type, "application/grpc");
-    r->headers_out.content_type_len = r->headers_out.content_type.len;
-    r->headers_out.content_type_lowcase = NULL;
 
     /* over HTTP/2 the header fields end the stream */
 

@@ -21,13 +21,6 @@ typedef struct {
 } ngx_http_tollgate_zone_page_t;
 
 
-typedef struct {
-    char                          *name;
-    char                          *type;
-    char                          *help;
-    size_t                         offset;   /* in tollgate_table_stats */
-} ngx_http_tollgate_metric_t;
-
 
 static ngx_int_t ngx_http_tollgate_metrics_handler(ngx_http_request_t *r);
 static ngx_int_t ngx_http_tollgate_read_zones(ngx_http_request_t *r,
@@ -36,13 +29,6 @@ static u_char *ngx_http_tollgate_prometheus(u_char *p, ngx_array_t *pages,
     ngx_uint_t live);
 static u_char *ngx_http_tollgate_json(u_char *p, ngx_array_t *pages,
     ngx_uint_t live);
-static ngx_uint_t ngx_http_tollgate_next_policy(
-    ngx_http_tollgate_zone_t *zone, ngx_uint_t *n, ngx_str_t *name,
-    ngx_uint_t *overrides, tollgate_counters_snapshot *snapshot);
-static u_char *ngx_http_tollgate_prometheus_rules(u_char *p,
-    ngx_array_t *pages);
-static u_char *ngx_http_tollgate_json_rules(u_char *p,
-    ngx_http_tollgate_rules_t *rules);
 
 
 static ngx_http_tollgate_metric_t  ngx_http_tollgate_zone_metrics[] = {
@@ -75,7 +61,7 @@ static ngx_http_tollgate_metric_t  ngx_http_tollgate_zone_metrics[] = {
 };
 
 
-static ngx_http_tollgate_metric_t  ngx_http_tollgate_results[] = {
+ngx_http_tollgate_metric_t  ngx_http_tollgate_results[] = {
 
     { "allowed", NULL, NULL,
       offsetof(tollgate_counters_snapshot, allowed) },
@@ -97,10 +83,6 @@ static ngx_http_tollgate_metric_t  ngx_http_tollgate_results[] = {
 
     { NULL, NULL, NULL, 0 }
 };
-
-
-#define ngx_http_tollgate_number(snapshot, metric)                            \
-    *(uint64_t *) ((u_char *) (snapshot) + (metric)->offset)
 
 
 char *
@@ -265,14 +247,9 @@ ngx_http_tollgate_read_zones(ngx_http_request_t *r, ngx_uint_t live,
             }
         }
 
-        n = page->limits.nelts;
-
-        if (zones[i]->rules) {
-            n += zones[i]->rules->version->npolicies;
-        }
-
         *room += NGX_HTTP_TOLLGATE_ZONE_ROOM
-                 + n * NGX_HTTP_TOLLGATE_LIMIT_ROOM;
+                 + page->limits.nelts * NGX_HTTP_TOLLGATE_LIMIT_ROOM
+                 + ngx_http_tollgate_policies_room(zones[i]);
     }
 
     return NGX_OK;
@@ -313,7 +290,12 @@ ngx_http_tollgate_prometheus(u_char *p, ngx_array_t *pages, ngx_uint_t live)
         }
     }
 
-    p = ngx_http_tollgate_prometheus_rules(p, pages);
+    for (i = 0; i < pages->nelts; i++) {
+        if (page[i].zone->rules) {
+            p = ngx_http_tollgate_prometheus_rules(p, page[i].zone->rules);
+            break;
+        }
+    }
 
     p = ngx_sprintf(p, "# HELP tollgate_limit_info What each limit is.\n"
                     "# TYPE tollgate_limit_info gauge\n");
@@ -367,8 +349,7 @@ ngx_http_tollgate_prometheus(u_char *p, ngx_array_t *pages, ngx_uint_t live)
 static u_char *
 ngx_http_tollgate_json(u_char *p, ngx_array_t *pages, ngx_uint_t live)
 {
-    ngx_str_t                        name;
-    ngx_uint_t                       i, n, overrides;
+    ngx_uint_t                       i, n;
     tollgate_counters_snapshot       snapshot;
     ngx_http_tollgate_limit_t      **limits;
     ngx_http_tollgate_rules_t       *rules;
@@ -417,25 +398,11 @@ ngx_http_tollgate_json(u_char *p, ngx_array_t *pages, ngx_uint_t live)
             *p++ = '}';
         }
 
-        p = ngx_cpymem(p, "],\"policies\":[", 14);
+        *p++ = ']';
 
-        n = 0;
+        p = ngx_http_tollgate_json_policies(p, page[i].zone);
 
-        while (ngx_http_tollgate_next_policy(page[i].zone, &n, &name,
-                                             &overrides, &snapshot))
-        {
-            p = ngx_sprintf(p, "%s{\"name\":\"%V\",\"overrides\":%ui",
-                            (n > 1) ? "," : "", &name, overrides);
-
-            for (m = ngx_http_tollgate_results; m->name; m++) {
-                p = ngx_sprintf(p, ",\"%s\":%uL", m->name,
-                                ngx_http_tollgate_number(&snapshot, m));
-            }
-
-            *p++ = '}';
-        }
-
-        p = ngx_cpymem(p, "]}", 2);
+        *p++ = '}';
 
         if (page[i].zone->rules) {
             rules = page[i].zone->rules;
@@ -449,131 +416,4 @@ ngx_http_tollgate_json(u_char *p, ngx_array_t *pages, ngx_uint_t live)
     }
 
     return ngx_cpymem(p, "}\n", 2);
-}
-
-
-/* this worker's rules, and what all workers know of the file */
-
-static u_char *
-ngx_http_tollgate_json_rules(u_char *p, ngx_http_tollgate_rules_t *rules)
-{
-    ngx_http_tollgate_zone_t        **zones;
-    ngx_http_tollgate_rules_state_t  *state;
-
-    zones = rules->zones.elts;
-    state = &zones[0]->sh->rules;
-
-    return ngx_sprintf(p, ",\"rules\":{\"policies\":%ui,\"overrides\":%uL,"
-                       "\"loaded_at\":%uA,\"failed_at\":%uA,"
-                       "\"last_load_failed\":%s}",
-                       rules->version->npolicies, rules->version->overrides,
-                       state->loaded_at, state->failed_at,
-                       state->failed ? "true" : "false");
-}
-
-
-static u_char *
-ngx_http_tollgate_prometheus_rules(u_char *p, ngx_array_t *pages)
-{
-    ngx_str_t                         name;
-    ngx_uint_t                        i, n, overrides;
-    ngx_http_tollgate_zone_t        **zones;
-    tollgate_counters_snapshot        snapshot;
-    ngx_http_tollgate_rules_t        *rules;
-    ngx_http_tollgate_metric_t       *m;
-    ngx_http_tollgate_zone_page_t    *page;
-    ngx_http_tollgate_rules_state_t  *state;
-
-    page = pages->elts;
-    rules = NULL;
-
-    for (i = 0; i < pages->nelts; i++) {
-        if (page[i].zone->rules) {
-            rules = page[i].zone->rules;
-        }
-    }
-
-    if (rules == NULL) {
-        return p;
-    }
-
-    p = ngx_sprintf(p, "# HELP tollgate_policy_requests_total Decisions by "
-                    "policy and result.\n"
-                    "# TYPE tollgate_policy_requests_total counter\n");
-
-    for (i = 0; i < pages->nelts; i++) {
-
-        n = 0;
-
-        while (ngx_http_tollgate_next_policy(page[i].zone, &n, &name,
-                                             &overrides, &snapshot))
-        {
-            for (m = ngx_http_tollgate_results; m->name; m++) {
-                p = ngx_sprintf(p, "tollgate_policy_requests_total{"
-                                "zone=\"%V\",policy=\"%V\",result=\"%s\"} "
-                                "%uL\n", &page[i].zone->name, &name, m->name,
-                                ngx_http_tollgate_number(&snapshot, m));
-            }
-        }
-    }
-
-    zones = rules->zones.elts;
-    state = &zones[0]->sh->rules;
-
-    return ngx_sprintf(p, "# HELP tollgate_rules_policies Policies that this "
-                       "worker's rules have.\n"
-                       "# TYPE tollgate_rules_policies gauge\n"
-                       "tollgate_rules_policies %ui\n"
-                       "# HELP tollgate_rules_overrides Rows that give a "
-                       "subject other limits.\n"
-                       "# TYPE tollgate_rules_overrides gauge\n"
-                       "tollgate_rules_overrides %uL\n"
-                       "# HELP tollgate_rules_loaded_timestamp_seconds When "
-                       "rules were last loaded.\n"
-                       "# TYPE tollgate_rules_loaded_timestamp_seconds gauge\n"
-                       "tollgate_rules_loaded_timestamp_seconds %uA\n"
-                       "# HELP tollgate_rules_last_load_failed 1 when the "
-                       "file as it is now is refused.\n"
-                       "# TYPE tollgate_rules_last_load_failed gauge\n"
-                       "tollgate_rules_last_load_failed %uA\n",
-                       rules->version->npolicies, rules->version->overrides,
-                       state->loaded_at, state->failed);
-}
-
-
-/* the n-th policy of this worker's rules, if the zone is asked for them */
-
-static ngx_uint_t
-ngx_http_tollgate_next_policy(ngx_http_tollgate_zone_t *zone, ngx_uint_t *n,
-    ngx_str_t *name, ngx_uint_t *overrides,
-    tollgate_counters_snapshot *snapshot)
-{
-    tollgate_policy               policy;
-    ngx_http_tollgate_version_t  *version;
-
-    if (zone->rules == NULL) {
-        return 0;
-    }
-
-    version = zone->rules->version;
-
-    if (*n >= version->npolicies
-        || tollgate_rules_policy(version->rules, *n, &policy) != TOLLGATE_OK)
-    {
-        return 0;
-    }
-
-    name->data = (u_char *) policy.name;
-    name->len = policy.name_len;
-    *overrides = (ngx_uint_t) policy.overrides;
-
-    ngx_memzero(snapshot, sizeof(tollgate_counters_snapshot));
-    (void) tollgate_counters_read(version->counters[zone->place
-                                                    * version->npolicies
-                                                    + *n],
-                                  snapshot);
-
-    (*n)++;
-
-    return 1;
 }

@@ -151,6 +151,17 @@ ngx_http_tollgate_ask(ngx_http_request_t *r, ngx_http_tollgate_conf_t *tlcf,
                                   answer);
 
     if (status == TOLLGATE_OK) {
+
+        if (zone->sh->histogram) {
+            (void) tollgate_histogram_record(zone->sh->histogram,
+                                             ngx_http_tollgate_now() - now);
+        }
+
+        if (!answer->allowed && !answer->missing[0] && zone->sh->top) {
+            (void) tollgate_top_record(zone->sh->top, version->rules,
+                                       &zone->table, &a, now);
+        }
+
         return (answer->count || !answer->allowed) ? NGX_OK : NGX_DECLINED;
     }
 

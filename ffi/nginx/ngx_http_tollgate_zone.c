@@ -21,6 +21,8 @@ static ngx_int_t ngx_http_tollgate_init_zone(ngx_shm_zone_t *shm_zone,
     void *data);
 static ngx_int_t ngx_http_tollgate_create_table(
     ngx_http_tollgate_zone_t *zone, ngx_log_t *log);
+static ngx_int_t ngx_http_tollgate_create_views(
+    ngx_http_tollgate_zone_t *zone, ngx_http_tollgate_shctx_t *sh);
 static ngx_int_t ngx_http_tollgate_attach_table(
     ngx_http_tollgate_zone_t *zone, ngx_log_t *log);
 static ngx_int_t ngx_http_tollgate_bind_limits(
@@ -249,6 +251,10 @@ ngx_http_tollgate_create_table(ngx_http_tollgate_zone_t *zone, ngx_log_t *log)
         goto too_small;
     }
 
+    if (zone->policies && ngx_http_tollgate_create_views(zone, sh) != NGX_OK) {
+        goto too_small;
+    }
+
     sh->nentries = n;
     sh->rows = zone->rows;
     sh->row_entries = zone->row_entries;
@@ -312,6 +318,32 @@ too_small:
                   zone->rows, zone->row_entries);
 
     return NGX_ERROR;
+}
+
+
+/* what else is known of rules: how fast they are, and whom they limit most */
+
+static ngx_int_t
+ngx_http_tollgate_create_views(ngx_http_tollgate_zone_t *zone,
+    ngx_http_tollgate_shctx_t *sh)
+{
+    size_t  size, align;
+
+    /* pages and halves of pages are aligned as lines are */
+
+    if (tollgate_histogram_layout(&size, &align) != TOLLGATE_OK) {
+        return NGX_ERROR;
+    }
+
+    sh->histogram = ngx_slab_calloc(zone->shpool, ngx_max(size, align));
+
+    if (tollgate_top_layout(&size, &align) != TOLLGATE_OK) {
+        return NGX_ERROR;
+    }
+
+    sh->top = ngx_slab_calloc(zone->shpool, ngx_max(size, align));
+
+    return (sh->histogram && sh->top) ? NGX_OK : NGX_ERROR;
 }
 
 

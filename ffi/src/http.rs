@@ -6,7 +6,7 @@ use tollgate_core::Decision;
 use tollgate_core::http::{self, FIELDS_SIZE, Family, MAX_FIELDS, PROBLEM_SIZE};
 
 use crate::limit::{limit_of, tollgate_decision, tollgate_limit};
-use crate::memory::{input, inputs, output, outputs};
+use crate::memory::{Output, Outputs, input, inputs, output, outputs};
 use crate::status::{
     TOLLGATE_ERR_ARGUMENT, TOLLGATE_ERR_NULL, TOLLGATE_ERR_PARSE, TOLLGATE_ERR_RANGE, TOLLGATE_ERR_SIZE, run,
     tollgate_status,
@@ -88,24 +88,7 @@ pub unsafe extern "C" fn tollgate_http_fields(
         let mut scratch = [0; FIELDS_SIZE];
         let written = http::fields(family, name, limit, &Decision::from(decision), &mut scratch)
             .map_err(|_| TOLLGATE_ERR_SIZE)?;
-        let written = written.as_slice();
-        let end = written.last().map_or(0, |field| field.end);
-        if !room.copy(scratch.get(..end).unwrap_or(&[])) {
-            return Err(if buffer.is_null() { TOLLGATE_ERR_NULL } else { TOLLGATE_ERR_SIZE });
-        }
-        for (index, field) in written.iter().enumerate() {
-            fields.write(
-                index,
-                tollgate_http_field {
-                    name: field.name.as_ptr().cast(),
-                    name_len: field.name.len(),
-                    value: room.address(field.start).cast(),
-                    value_len: field.end - field.start,
-                },
-            );
-        }
-        count.write(written.len());
-        Ok(())
+        hand_over(&written, &scratch, buffer, &room, &fields, count)
     })
 }
 
@@ -143,4 +126,149 @@ pub unsafe extern "C" fn tollgate_http_problem(
         len.write(written);
         Ok(())
     })
+}
+
+/// Writes the fields of a 401: WWW-Authenticate, which names the header field
+/// that is missing. `fields` has room for TOLLGATE_HTTP_FIELDS_MAX. Errors:
+/// TOLLGATE_ERR_SIZE, TOLLGATE_ERR_PARSE for a name that is not UTF-8.
+/// Thread-safe.
+///
+/// # Safety
+/// As tollgate_http_fields, `missing` to `missing_len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tollgate_http_missing_fields(
+    missing: *const c_char,
+    missing_len: usize,
+    buffer: *mut c_char,
+    size: usize,
+    fields: *mut tollgate_http_field,
+    count: *mut usize,
+) -> tollgate_status {
+    run(|| {
+        // SAFETY: the caller's contract.
+        let missing = unsafe { inputs(missing.cast::<u8>(), missing_len)? };
+        // SAFETY: the caller's contract.
+        let (room, fields, count) =
+            unsafe { (outputs(buffer.cast::<u8>(), size)?, outputs(fields, MAX_FIELDS)?, output(count)?) };
+        let missing = core::str::from_utf8(missing).map_err(|_| TOLLGATE_ERR_PARSE)?;
+        let mut scratch = [0; FIELDS_SIZE];
+        let written = http::missing_fields(missing, &mut scratch).map_err(|_| TOLLGATE_ERR_SIZE)?;
+        hand_over(&written, &scratch, buffer, &room, &fields, count)
+    })
+}
+
+/// Writes the application/problem+json body of a 401; `*len` is its length
+/// (no NUL follows). `missing` is the header field that is missing. Errors:
+/// as tollgate_http_missing_fields. Thread-safe.
+///
+/// # Safety
+/// As tollgate_http_missing_fields.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tollgate_http_missing_problem(
+    missing: *const c_char,
+    missing_len: usize,
+    buffer: *mut c_char,
+    size: usize,
+    len: *mut usize,
+) -> tollgate_status {
+    run(|| {
+        // SAFETY: the caller's contract.
+        let missing = unsafe { inputs(missing.cast::<u8>(), missing_len)? };
+        // SAFETY: the caller's contract.
+        let (room, len) = unsafe { (outputs(buffer.cast::<u8>(), size)?, output(len)?) };
+        let missing = core::str::from_utf8(missing).map_err(|_| TOLLGATE_ERR_PARSE)?;
+        let mut scratch = [0; PROBLEM_SIZE];
+        let written = http::missing_problem(missing, &mut scratch).map_err(|_| TOLLGATE_ERR_SIZE)?;
+        if !room.copy(scratch.get(..written).unwrap_or(&[])) {
+            return Err(if buffer.is_null() { TOLLGATE_ERR_NULL } else { TOLLGATE_ERR_SIZE });
+        }
+        len.write(written);
+        Ok(())
+    })
+}
+
+/// Is it a gRPC request, by the value of its Content-Type? `*is` is 1 or 0.
+/// Its denials are of HTTP status 200, without a body, and with the fields of
+/// tollgate_http_grpc. Thread-safe.
+///
+/// # Safety
+/// The pointers lead to what their types say, `content_type` to `len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tollgate_http_is_grpc(
+    content_type: *const c_char,
+    len: usize,
+    is: *mut u32,
+) -> tollgate_status {
+    run(|| {
+        // SAFETY: the caller's contract.
+        let (content_type, is) = unsafe { (inputs(content_type.cast::<u8>(), len)?, output(is)?) };
+        is.write(u32::from(http::is_grpc(content_type)));
+        Ok(())
+    })
+}
+
+/// Writes the fields of a denial that a gRPC client can read: content-type,
+/// grpc-status (8, RESOURCE_EXHAUSTED) and grpc-message. `name` and `fields`
+/// as in tollgate_http_fields. With `decision` NULL it is the answer to a
+/// request without an identity (16, UNAUTHENTICATED), and `name` the header
+/// field that is missing. Errors: as tollgate_http_missing_fields.
+/// Thread-safe.
+///
+/// # Safety
+/// As tollgate_http_fields.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tollgate_http_grpc(
+    name: *const c_char,
+    name_len: usize,
+    decision: *const tollgate_decision,
+    buffer: *mut c_char,
+    size: usize,
+    fields: *mut tollgate_http_field,
+    count: *mut usize,
+) -> tollgate_status {
+    run(|| {
+        // SAFETY: the caller's contract.
+        let name = unsafe { inputs(name.cast::<u8>(), name_len)? };
+        // SAFETY: the caller's contract.
+        let decision = if decision.is_null() { None } else { Some(unsafe { input(decision)? }) };
+        // SAFETY: the caller's contract.
+        let (room, fields, count) =
+            unsafe { (outputs(buffer.cast::<u8>(), size)?, outputs(fields, MAX_FIELDS)?, output(count)?) };
+        let name = core::str::from_utf8(name).map_err(|_| TOLLGATE_ERR_PARSE)?;
+        let mut scratch = [0; FIELDS_SIZE];
+        let written = match decision {
+            Some(decision) => http::grpc_denial(name, &Decision::from(decision), &mut scratch),
+            None => http::grpc_missing(name, &mut scratch),
+        };
+        hand_over(&written.map_err(|_| TOLLGATE_ERR_SIZE)?, &scratch, buffer, &room, &fields, count)
+    })
+}
+
+/// Copies fields and their values into the caller's memory.
+fn hand_over(
+    written: &http::Fields,
+    scratch: &[u8],
+    buffer: *const c_char,
+    room: &Outputs<u8>,
+    fields: &Outputs<tollgate_http_field>,
+    count: Output<'_, usize>,
+) -> Result<(), tollgate_status> {
+    let written = written.as_slice();
+    let end = written.last().map_or(0, |field| field.end);
+    if !room.copy(scratch.get(..end).unwrap_or(&[])) {
+        return Err(if buffer.is_null() { TOLLGATE_ERR_NULL } else { TOLLGATE_ERR_SIZE });
+    }
+    for (index, field) in written.iter().enumerate() {
+        fields.write(
+            index,
+            tollgate_http_field {
+                name: field.name.as_ptr().cast(),
+                name_len: field.name.len(),
+                value: room.address(field.start).cast(),
+                value_len: field.end - field.start,
+            },
+        );
+    }
+    count.write(written.len());
+    Ok(())
 }

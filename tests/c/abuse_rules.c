@@ -163,6 +163,66 @@ static void requests_are_answered(void) {
     memset(&out, UNTOUCHED, sizeof out);
 }
 
+/* Denials that are no 429: who does not tell who they are, and who speaks gRPC. */
+static void other_denials(void) {
+    size_t count, len;
+    uint32_t is;
+    tollgate_decision denied, odd;
+    tollgate_http_field fields[TOLLGATE_HTTP_FIELDS_MAX];
+    char buffer[TOLLGATE_HTTP_BUFFER_SIZE], body[TOLLGATE_HTTP_PROBLEM_SIZE], quotes[200];
+    memset(&denied, 0, sizeof denied);
+    denied.retry_after_ns = SECOND;
+    REFUSES(NULL, tollgate_http_missing_fields(NULL, 1, buffer, sizeof buffer, fields, &out.count));
+    REFUSES(NULL, tollgate_http_missing_fields("x", 1, NULL, 0, fields, &out.count));
+    REFUSES(NULL, tollgate_http_missing_fields("x", 1, buffer, sizeof buffer, NULL, &out.count));
+    REFUSES(NULL, tollgate_http_missing_fields("x", 1, buffer, sizeof buffer, fields, NULL));
+    REFUSES(NULL, tollgate_http_missing_problem(NULL, 1, body, sizeof body, &out.len));
+    REFUSES(NULL, tollgate_http_missing_problem("x", 1, NULL, 0, &out.len));
+    REFUSES(NULL, tollgate_http_missing_problem("x", 1, body, sizeof body, NULL));
+    REFUSES(NULL, tollgate_http_is_grpc(NULL, 1, &out.family));
+    REFUSES(NULL, tollgate_http_is_grpc("x", 1, NULL));
+    REFUSES(NULL, tollgate_http_grpc(NULL, 1, &denied, buffer, sizeof buffer, fields, &out.count));
+    REFUSES(NULL, tollgate_http_grpc("x", 1, &denied, NULL, 0, fields, &out.count));
+    REFUSES(NULL, tollgate_http_grpc("x", 1, &denied, buffer, sizeof buffer, NULL, &out.count));
+    REFUSES(NULL, tollgate_http_grpc("x", 1, &denied, buffer, sizeof buffer, fields, NULL));
+    REFUSES(PARSE,
+            tollgate_http_missing_fields("\xff", 1, buffer, sizeof buffer, fields, &out.count));
+    REFUSES(PARSE, tollgate_http_missing_problem("\xff", 1, body, sizeof body, &out.len));
+    REFUSES(PARSE, tollgate_http_grpc("\xff", 1, NULL, buffer, sizeof buffer, fields, &out.count));
+    REFUSES(SIZE, tollgate_http_missing_fields("x", 1, buffer, 3, fields, &out.count));
+    REFUSES(SIZE, tollgate_http_missing_problem("x", 1, body, 3, &out.len));
+    REFUSES(SIZE, tollgate_http_grpc("x", 1, &denied, buffer, 3, fields, &out.count));
+
+    ACCEPTS(tollgate_http_missing_fields("x-api-key", 9, buffer, sizeof buffer, fields, &count));
+    HOLDS(count == 1 && fields[0].name_len == 16 && fields[0].value == buffer);
+    ACCEPTS(tollgate_http_missing_problem("x-api-key", 9, body, sizeof body, &len));
+    HOLDS(len > 2 && body[0] == '{' && memchr(body, 0, len) == NULL);
+    ACCEPTS(tollgate_http_grpc("p", 1, &denied, buffer, sizeof buffer, fields, &count));
+    HOLDS(count == 3 && fields[1].value_len == 1 && fields[1].value[0] == '8');
+    ACCEPTS(tollgate_http_grpc("x-api-key", 9, NULL, buffer, sizeof buffer, fields, &count));
+    HOLDS(count == 3 && fields[1].value_len == 2 && memcmp(fields[1].value, "16", 2) == 0);
+    for (int fill = 1; fill < 128; fill++) { /* whatever a name holds fits, and is no line's end */
+        memset(quotes, fill, sizeof quotes);
+        memset(&odd, fill, sizeof odd);
+        odd.allowed = odd.reserved = 0;
+        ACCEPTS(tollgate_http_missing_fields(quotes, 200, buffer, sizeof buffer, fields, &count));
+        HOLDS(memchr(fields[0].value, '\n', fields[0].value_len) == NULL);
+        ACCEPTS(tollgate_http_missing_problem(quotes, 200, body, sizeof body, &len));
+        ACCEPTS(tollgate_http_grpc(quotes, 200, &odd, buffer, sizeof buffer, fields, &count));
+        HOLDS(memchr(fields[2].value, '\n', fields[2].value_len) == NULL);
+        ACCEPTS(tollgate_http_grpc(quotes, 200, NULL, buffer, sizeof buffer, fields, &count));
+        HOLDS(memchr(fields[2].value, '\n', fields[2].value_len) == NULL);
+    }
+
+    ACCEPTS(tollgate_http_is_grpc("application/grpc+proto", 22, &is));
+    HOLDS(is == 1);
+    ACCEPTS(tollgate_http_is_grpc("application/grpc-web", 20, &is));
+    HOLDS(is == 0);
+    ACCEPTS(tollgate_http_is_grpc("", 0, &is));
+    HOLDS(is == 0);
+    memset(&out, UNTOUCHED, sizeof out);
+}
+
 static void histograms_and_top_keys(void) {
     size_t size, align, count;
     tollgate_histogram_snapshot snapshot;
@@ -225,6 +285,7 @@ int main(void) {
     values_are_checked();
     broken_documents_are_refused_with_a_reason();
     requests_are_answered();
+    other_denials();
     histograms_and_top_keys();
 
     size_t count, len;

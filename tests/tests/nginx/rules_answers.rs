@@ -64,6 +64,7 @@ fn who_must_tell_who_they_are_and_does_not_is_unauthorized() {
     assert_eq!(answer.status, 401);
     assert_eq!(answer.header("content-type"), Some("application/problem+json"));
     assert_eq!(answer.header("retry-after"), None);
+    assert_eq!(answer.header("www-authenticate"), Some("ApiKey header=\"x-api-key\""));
     let problem: serde_json::Value = serde_json::from_slice(&answer.body).expect("JSON");
     assert_eq!(problem["status"], 401);
     assert!(problem["detail"].as_str().unwrap().contains("x-api-key"), "{problem}");
@@ -292,6 +293,39 @@ fn metrics_tell_policies_in_both_formats() {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
     assert!(now - loaded < 60);
     assert_eq!(nginx.metrics()["rules"]["loaded_at"], loaded);
+}
+
+#[test]
+fn metrics_tell_how_fast_answers_are_and_who_is_limited_most() {
+    let (nginx, _file) = start(&document(&[
+        policy("each", r#""key": ["user"],"#, "2/d"),
+        policy("keys", r#""key": ["api_key"],"#, "90/d"),
+    ]));
+    for (user, n) in [("quiet", 2), ("loud\\\"er", 9), ("loud", 5)] {
+        for _ in 0..n {
+            let _ = nginx.get("/", &[("X-User-Id", user), ("X-Api-Key", "secret")]);
+        }
+    }
+    let page = nginx.metrics();
+    let zone = &page["zones"][0];
+    assert_eq!(zone["decision_ns"]["count"], 16);
+    let p50 = zone["decision_ns"]["p50"].as_u64().unwrap();
+    assert!((50..1_000_000).contains(&p50), "{p50}");
+    let top = zone["top_denied"].as_array().unwrap();
+    assert_eq!(
+        (top[0]["count"].as_u64(), top[1]["count"].as_u64(), top.len()),
+        (Some(7), Some(3), 2),
+        "{page}"
+    );
+    assert_eq!(top[0]["policy"], "each");
+    assert!(top[0]["key"].as_str().unwrap().contains("loud"), "{page}");
+    let text = nginx.get("/metrics", &[]).text();
+    assert!(text.contains("tollgate_decision_seconds_bucket{zone=\"main\",le=\"+Inf\"} 16\n"), "{text}");
+    assert!(text.contains("tollgate_decision_seconds_count{zone=\"main\"} 16\n"), "{text}");
+    let line =
+        text.lines().find(|l| l.starts_with("tollgate_top_denied") && l.ends_with("} 3")).expect("a line");
+    assert_eq!(line, "tollgate_top_denied{zone=\"main\",policy=\"each\",key=\"user=loud\"} 3");
+    assert!(!text.contains("secret") && !page.to_string().contains("secret"));
 }
 
 #[test]
