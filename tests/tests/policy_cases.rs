@@ -470,3 +470,19 @@ fn a_quota_of_a_month_begins_anew_when_the_month_does() {
     assert_eq!(admitted((12 + 29 * 24) * hour - 1), 0, "which has 29 days in 2024");
     assert_eq!(admitted((12 + 29 * 24) * hour), 3, "March");
 }
+
+/// Documents that are large in the ways that cost parsers their stack or their time.
+#[test]
+fn no_document_takes_the_parser_down() {
+    let deep = "[".repeat(1 << 20);
+    let nested = format!("{}1{}", r#"{"identity":"#.repeat(200_000), "}".repeat(200_000));
+    let wide = format!("{{{}}}", (0..100_000).map(|n| format!("\"f{n}\":0")).collect::<Vec<_>>().join(","));
+    let wrong = format!(r#"{{ "policies": [{}] }}"#, vec!["0"; 100_000].join(","));
+    let twice = format!("{{{}}}", vec![r#""policies":[]"#; 64].join(","));
+    let start = Instant::now();
+    for document in [&deep, &nested, &wide, &wrong, &twice, &"\u{feff}{}".to_string(), &String::new()] {
+        let errors = Rules::parse(document, Seed([1, 2])).unwrap_err();
+        assert!((1..=100).contains(&errors.len()), "{}", errors.len());
+    }
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+}
