@@ -340,6 +340,14 @@ ngx_int_t ngx_http_tollgate_bind_rules(ngx_http_tollgate_zone_t *zone,
     ngx_log_t *log);
 ngx_int_t ngx_http_tollgate_init_process(ngx_cycle_t *cycle);
 
+ngx_int_t ngx_http_tollgate_create_version(ngx_http_tollgate_rules_t *rules,
+    tollgate_rules *compiled, ngx_log_t *log,
+    ngx_http_tollgate_version_t **versionp);
+void ngx_http_tollgate_free_version(ngx_http_tollgate_version_t *version);
+ngx_int_t ngx_http_tollgate_bind_version(
+    ngx_http_tollgate_version_t *version, ngx_http_tollgate_zone_t *zone,
+    ngx_uint_t live, tollgate_policy *policy);
+
 ngx_http_tollgate_load_t *ngx_http_tollgate_create_load(
     ngx_http_tollgate_rules_t *rules);
 void ngx_http_tollgate_stat(ngx_file_info_t *fi,
