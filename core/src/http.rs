@@ -427,7 +427,7 @@ impl Write for Output<'_> {
 mod tests {
     use super::*;
     use crate::time::NEVER;
-    use std::string::{String, ToString};
+    use std::string::String;
 
     fn denied(retry_after: u64) -> Decision {
         Decision { allowed: false, limit: 10, remaining: 0, retry_after, reset_after: retry_after, delay: 0 }
