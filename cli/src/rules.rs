@@ -26,7 +26,7 @@ pub(crate) fn seed() -> Seed {
 /// Reads a rules file and compiles it.
 pub(crate) fn load(path: &Path) -> Result<Rules, Failure> {
     let text = read(path)?;
-    Rules::parse(&text, seed()).map_err(|errors| {
+    Rules::parse_at(&text, seed(), 0).map_err(|errors| {
         let errors = in_order(errors);
         let mut told = format!("{} cannot be used as it is:\n", shown(path));
         told.push_str(&lines(path, &errors));
@@ -42,7 +42,7 @@ pub(crate) fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
     let (mut wrong, mut unreadable) = (0usize, false);
     for path in &args.files {
         let errors = match read(path) {
-            Ok(text) => in_order(Rules::parse(&text, seed()).err().unwrap_or_default()),
+            Ok(text) => in_order(Rules::parse_at(&text, seed(), 0).err().unwrap_or_default()),
             Err(failure) => {
                 screen::complain(&failure.to_string());
                 unreadable = true;
