@@ -78,7 +78,7 @@ ngx_http_tollgate_stat(ngx_file_info_t *fi, ngx_http_tollgate_file_t *file)
     (void) clock_gettime(CLOCK_REALTIME, &ts);
     now = (uint64_t) ts.tv_sec * 1000000000 + ts.tv_nsec;
 
-    file->fresh = (now < file->mtime + grain);
+    file->fresh = (file->mtime <= now && now - file->mtime < grain);
 }
 
 

@@ -152,10 +152,10 @@ fn a_bad_row_of_ten_thousand_changes_nothing_and_is_told_once() {
     assert_eq!((as_user("k4711"), as_user("other")), (5, 7));
     let log = nginx.error_log();
     assert_eq!(log.matches("the rules in force stay").count(), 1, "{log}");
-    // Line 1 is the identity, line 2 opens the policy, and then come the rows from 0.
+    // Two lines come before row 0.
     let told: Vec<_> = log.lines().filter(|line| line.contains("overrides[4711]")).collect();
     assert_eq!(told.len(), 1, "{log}");
-    assert!(told[0].contains("line ") && told[0].contains("column "), "{}", told[0]);
+    assert!(told[0].contains("line 4714, column "), "{}", told[0]);
     assert!(told[0].contains("policies[0].overrides[4711].limits[0].rate"), "{}", told[0]);
     let page = nginx.metrics();
     assert_eq!(page["rules"]["last_load_failed"], true);
@@ -263,12 +263,11 @@ fn a_worker_that_takes_a_dead_ones_place_has_the_rules_of_the_day() {
 }
 
 #[test]
-fn nginx_without_a_master_follows_the_file_too() {
+fn a_reload_may_change_how_often_the_file_is_looked_at() {
     let file = RulesFile::new(&limited_to("6/d"));
     let mut nginx = Nginx::start(&file.http("reload=50ms", ""));
     file.write(&limited_to("7/d"));
     nginx.wait_until("the change", |n| limit_told(n) == 7);
-    // Old and new cycle stand side by side for a moment.
     nginx.reload(&file.http("reload=70ms", ""));
     file.write(&limited_to("8/d"));
     nginx.wait_until("the change", |n| limit_told(n) == 8);
