@@ -803,7 +803,7 @@ tollgate_status tollgate_rules_release(const tollgate_table *table,
 
 /**
  * RateLimit-Policy and RateLimit
- * (draft-ietf-httpapi-ratelimit-headers-10).
+ * (draft-ietf-httpapi-ratelimit-headers-11).
  */
 #define TOLLGATE_FIELDS_RATELIMIT 3u
 

@@ -21,7 +21,7 @@ pub const TOLLGATE_FIELDS_X_RATELIMIT: u32 = 1;
 /// (draft-ietf-httpapi-ratelimit-headers-03).
 pub const TOLLGATE_FIELDS_RATELIMIT_03: u32 = 2;
 /// RateLimit-Policy and RateLimit
-/// (draft-ietf-httpapi-ratelimit-headers-10).
+/// (draft-ietf-httpapi-ratelimit-headers-11).
 pub const TOLLGATE_FIELDS_RATELIMIT: u32 = 3;
 
 /// The most fields of one answer.
