@@ -48,8 +48,8 @@ fn three_hundred_thousand_overrides_change_under_load() {
     for change in 1..=3u64 {
         let limit = 5 + change;
         let text = document(7, &format!("{limit}/s"));
-        let begun = Instant::now();
         file.write(&text);
+        let begun = Instant::now();
         // Each request on a connection of its own, until a hundred in a row agree: both workers.
         let (mut alike, mut last_other) = (0, begun);
         while alike < 100 {
