@@ -224,20 +224,27 @@ fn variables_and_the_log_tell_the_policy() {
 
 #[test]
 fn holds_are_given_back_when_the_request_ends() {
-    let (nginx, _file) = start(&document(&[
-        r#"{ "name": "busy", "key": ["api_key"],
-             "limits": [ { "rate": "1/300s", "algorithm": "concurrency" } ] }"#
-            .to_owned(),
-        r#"{ "name": "planned", "dry_run": true, "key": ["api_key"],
-             "limits": [ { "rate": "1/300s", "algorithm": "concurrency" } ] }"#
-            .to_owned(),
-    ]));
+    let busy = |name: &str, more: &str| {
+        format!(
+            r#"{{ "name": "{name}", {more} "key": ["api_key"],
+                 "limits": [ {{ "rate": "1/300s", "algorithm": "concurrency" }} ] }}"#
+        )
+    };
+    // A backend that takes connections and says nothing.
+    let backend = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let slow = format!("location /slow {{ proxy_pass http://{}; }}", backend.local_addr().unwrap());
+    let rules = document(&[busy("busy", ""), busy("planned", r#""dry_run": true,"#)]);
+    let (nginx, _file) = start_with(1, &rules, &slow);
     assert_eq!(nginx.statuses("a", "/", 5), [200; 5]);
     assert_eq!(counter(&nginx, "planned", "rejected_dry_run"), 0);
-    // One that does not end: its body is awaited.
-    let mut slow = Conn::open(nginx.port(1));
-    slow.raw(b"GET / HTTP/1.1\r\nHost: x\r\nX-Api-Key: a\r\n\r\n");
-    assert_eq!(slow.response_to("GET").unwrap().status, 200);
+    let mut waits = Conn::open(nginx.port(1));
+    waits.request("GET", "/slow", &[("X-Api-Key", "a")]);
+    let _held = backend.accept().unwrap();
+    assert_eq!(nginx.get_as("a", "/").status, 429);
+    assert_eq!(nginx.get_as("b", "/").status, 200);
+    drop(waits);
+    nginx.wait_until("the hold to end", |n| n.get_as("a", "/").status == 200);
+    assert!(counter(&nginx, "planned", "rejected_dry_run") >= 1);
 }
 
 #[test]
@@ -377,4 +384,33 @@ fn nginx_t_checks_the_file_and_says_all_that_is_wrong() {
         let (ok, said) = Nginx::test(&directives);
         assert!(!ok && said.contains(word), "{word:?} in {said}");
     }
+}
+
+#[test]
+fn the_example_of_the_readme_is_taken_as_it_is() {
+    let readme = include_str!("../../../ffi/nginx/README.md");
+    let section = readme.split("## Rules files").nth(1).expect("a section");
+    let block = |kind: &str| {
+        let start = section.split(&format!("```{kind}\n")).nth(1).expect("a block");
+        start.split("```").next().unwrap().to_owned()
+    };
+    let file = RulesFile::new(&block("json"));
+    let conf = block("nginx")
+        .replace("load_module modules/ngx_http_tollgate_module.so;", "")
+        .replace("/etc/nginx/rules.json", &file.path().display().to_string())
+        .replace("listen 80;", "listen 127.0.0.1:@port@;")
+        .replace("http://backend", "http://127.0.0.1:@port2@")
+        .replace("http://orders", "http://127.0.0.1:@port2@");
+    let http = conf.trim().strip_prefix("http {").and_then(|conf| conf.strip_suffix('}')).expect("http {}");
+    let nginx = Nginx::start(&format!(
+        "{http} server {{ listen 127.0.0.1:@port2@; location / {{ return 200 ok; }} }}"
+    ));
+    assert_eq!(nginx.send("POST", "/api/orders", &[]).status, 401);
+    let order = |key: &str| nginx.send("POST", "/api/orders", &[("X-Api-Key", key)]);
+    assert_eq!(order("k").header("ratelimit-policy"), Some("\"orders\";q=100;w=1"));
+    assert!(order("shop-a").header("ratelimit").is_some());
+    let login = || nginx.send("POST", "/login", &[("X-User-Id", "mallory")]);
+    let statuses: Vec<_> = (0..7).map(|_| login().status).collect();
+    assert_eq!(statuses, [200, 200, 200, 200, 200, 429, 429]);
+    assert_eq!(nginx.get("/health", &[]).header("ratelimit"), None);
 }
