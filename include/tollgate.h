@@ -690,8 +690,13 @@ typedef struct tollgate_answer {
     char policy[TOLLGATE_NAME_SIZE];
     /** The header field that is missing, a C string; empty if none is. */
     char missing[TOLLGATE_NAME_SIZE];
+    /**
+     * 1 when more limits matched than TOLLGATE_MAX_LAYERS: those further on in
+     * the document were not asked.
+     */
+    uint8_t overflow;
     /** 0. */
-    uint8_t reserved[6];
+    uint8_t reserved[5];
     /** The limit of the tightest layer, for tollgate_http_fields. */
     tollgate_limit limit;
     /** What each limit said. */
@@ -701,8 +706,10 @@ typedef struct tollgate_answer {
 /**
  * Compiles a rules document. It is taken whole, or not at all.
  *
- * `seed` is a secret, from the system's random source. `message`: NULL, or
- * room for `message_size` bytes that on an error receives what is wrong, one
+ * `seed` is a secret, from the system's random source. `unix_at_zero_ns` is
+ * the UNIX time at which the clock of `now_ns` shows zero: the UNIX time of
+ * now less what that clock shows now, in nanoseconds, and 0 when it is the
+ * UNIX time; quotas by the calendar month go by it. `message`: NULL, or room for `message_size` bytes that on an error receives what is wrong, one
  * line each ("line 3, column 7: policies[0].name: ..."), as a C string, cut
  * if need be. Allocates: call it off the request path. Errors:
  * TOLLGATE_ERR_PARSE.
@@ -710,6 +717,7 @@ typedef struct tollgate_answer {
 tollgate_status tollgate_rules_parse(const char *text,
                                      size_t len,
                                      const uint64_t *seed,
+                                     uint64_t unix_at_zero_ns,
                                      tollgate_rules **rules,
                                      char *message,
                                      size_t message_size);

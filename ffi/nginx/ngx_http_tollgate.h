@@ -308,6 +308,20 @@ ngx_http_tollgate_now(void)
 }
 
 
+/* The UNIX time at which that clock shows zero: quotas by the month need it. */
+
+static ngx_inline uint64_t
+ngx_http_tollgate_unix_at_zero(void)
+{
+    struct timespec  ts;
+
+    (void) clock_gettime(CLOCK_REALTIME, &ts);
+
+    return (uint64_t) ts.tv_sec * 1000000000 + ts.tv_nsec
+           - ngx_http_tollgate_now();
+}
+
+
 #define ngx_http_tollgate_ctx_place(r)                                        \
     (&(r)->main->variables[((ngx_http_tollgate_main_conf_t *)                 \
         ngx_http_get_module_main_conf(r, ngx_http_tollgate_module))->index])

@@ -145,6 +145,7 @@ ngx_http_tollgate_read_rules(ngx_http_tollgate_load_t *load)
     }
 
     status = tollgate_rules_parse((char *) text, len, load->rules->seed,
+                                  ngx_http_tollgate_unix_at_zero(),
                                   &load->compiled, load->message,
                                   sizeof(load->message));
     free(text);

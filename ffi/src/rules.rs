@@ -113,8 +113,11 @@ pub struct tollgate_answer {
     pub policy: [c_char; TOLLGATE_NAME_SIZE],
     /// The header field that is missing, a C string; empty if none is.
     pub missing: [c_char; TOLLGATE_NAME_SIZE],
+    /// 1 when more limits matched than TOLLGATE_MAX_LAYERS: those further on in
+    /// the document were not asked.
+    pub overflow: u8,
     /// 0.
-    pub reserved: [u8; 6],
+    pub reserved: [u8; 5],
     /// The limit of the tightest layer, for tollgate_http_fields.
     pub limit: tollgate_limit,
     /// What each limit said.
@@ -141,8 +144,10 @@ const MARK: u64 = u64::from_be_bytes(*b"tg rules");
 
 /// Compiles a rules document. It is taken whole, or not at all.
 ///
-/// `seed` is a secret, from the system's random source. `message`: NULL, or
-/// room for `message_size` bytes that on an error receives what is wrong, one
+/// `seed` is a secret, from the system's random source. `unix_at_zero_ns` is
+/// the UNIX time at which the clock of `now_ns` shows zero: the UNIX time of
+/// now less what that clock shows now, in nanoseconds, and 0 when it is the
+/// UNIX time; quotas by the calendar month go by it. `message`: NULL, or room for `message_size` bytes that on an error receives what is wrong, one
 /// line each ("line 3, column 7: policies[0].name: ..."), as a C string, cut
 /// if need be. Allocates: call it off the request path. Errors:
 /// TOLLGATE_ERR_PARSE.
@@ -155,6 +160,7 @@ pub unsafe extern "C" fn tollgate_rules_parse(
     text: *const c_char,
     len: usize,
     seed: *const u64,
+    unix_at_zero_ns: u64,
     rules: *mut *mut tollgate_rules,
     message: *mut c_char,
     message_size: usize,
@@ -168,7 +174,7 @@ pub unsafe extern "C" fn tollgate_rules_parse(
         // SAFETY: the caller's contract.
         let out = unsafe { output(rules)? };
         let seed = Seed([seed.first().copied().unwrap_or(0), seed.get(1).copied().unwrap_or(0)]);
-        let compiled = compile(text, seed, &room)?;
+        let compiled = compile(text, seed, unix_at_zero_ns, &room)?;
         out.write(memory::give(tollgate_rules(Marked::new(MARK, compiled))));
         Ok(())
     })
@@ -372,12 +378,12 @@ pub unsafe extern "C" fn tollgate_rules_release(
     })
 }
 
-fn compile(text: &[u8], seed: Seed, room: &Outputs<u8>) -> Result<Rules, tollgate_status> {
+fn compile(text: &[u8], seed: Seed, unix_at_zero: u64, room: &Outputs<u8>) -> Result<Rules, tollgate_status> {
     let text = core::str::from_utf8(text).map_err(|error| {
         Message::say(room, format_args!("byte {}: not UTF-8", error.valid_up_to()));
         TOLLGATE_ERR_PARSE
     })?;
-    Rules::parse(text, seed).map_err(|errors| {
+    Rules::parse_at(text, seed, unix_at_zero).map_err(|errors| {
         let mut message = Message::new(room);
         for error in errors {
             let _ = writeln!(message, "{error}"); // cut at the room's end
@@ -411,7 +417,8 @@ fn nothing() -> tollgate_answer {
         delay_ns: 0,
         policy: [0; TOLLGATE_NAME_SIZE],
         missing: [0; TOLLGATE_NAME_SIZE],
-        reserved: [0; 6],
+        overflow: 0,
+        reserved: [0; 5],
         limit: tollgate_limit { opaque: [0; 16] },
         layers: [tollgate_layer::default(); TOLLGATE_MAX_LAYERS],
     }
@@ -449,6 +456,7 @@ fn answered(rules: &Rules, selection: &Selection<'_>, answer: &Answer) -> tollga
     written.count = selection.len() as u32; // at most TOLLGATE_MAX_LAYERS
     written.tightest = answer.tightest.map_or(written.count, |place| place as u32);
     written.delay_ns = answer.delay;
+    written.overflow = u8::from(selection.overflow());
     if let Some(layer) = answer.tightest.and_then(|place| selection.layers().nth(place)) {
         written.policy = c_name(rules.policies().get(layer.policy).map_or("", |policy| policy.name()));
         written.limit = keep_limit(layer.limit);

@@ -36,9 +36,9 @@ static void pointers_are_checked(void) {
     tollgate_bytes key = bytes("k");
     tollgate_attributes good = good_attributes(&key);
     size_t len = strlen(DOCUMENT);
-    REFUSES(NULL, tollgate_rules_parse(NULL, len, seed, &out.rules, NULL, 0));
-    REFUSES(NULL, tollgate_rules_parse(DOCUMENT, len, NULL, &out.rules, NULL, 0));
-    REFUSES(NULL, tollgate_rules_parse(DOCUMENT, len, seed, NULL, NULL, 0));
+    REFUSES(NULL, tollgate_rules_parse(NULL, len, seed, 0, &out.rules, NULL, 0));
+    REFUSES(NULL, tollgate_rules_parse(DOCUMENT, len, NULL, 0, &out.rules, NULL, 0));
+    REFUSES(NULL, tollgate_rules_parse(DOCUMENT, len, seed, 0, NULL, NULL, 0));
     REFUSES(NULL, tollgate_rules_header_count(NULL, &out.count));
     REFUSES(NULL, tollgate_rules_header_count(rules, NULL));
     REFUSES(NULL, tollgate_rules_header(NULL, 0, &out.name, &out.len));
@@ -111,18 +111,18 @@ static void broken_documents_are_refused_with_a_reason(void) {
     char reason[256], one[1];
     for (size_t i = 0; i < COUNT(broken); i++) {
         memset(reason, 0, sizeof reason);
-        REFUSES(PARSE, tollgate_rules_parse(broken[i], strlen(broken[i]), seed, &out.rules, reason,
-                                            sizeof reason));
+        REFUSES(PARSE, tollgate_rules_parse(broken[i], strlen(broken[i]), seed, 0, &out.rules,
+                                            reason, sizeof reason));
         HOLDS(strlen(reason) > 8);
-        REFUSES(PARSE, tollgate_rules_parse(broken[i], strlen(broken[i]), seed, &out.rules, one,
+        REFUSES(PARSE, tollgate_rules_parse(broken[i], strlen(broken[i]), seed, 0, &out.rules, one,
                                             sizeof one));
         HOLDS(one[0] == 0);
         REFUSES(PARSE,
-                tollgate_rules_parse(broken[i], strlen(broken[i]), seed, &out.rules, NULL, 99));
+                tollgate_rules_parse(broken[i], strlen(broken[i]), seed, 0, &out.rules, NULL, 99));
     }
     for (size_t len = 0; len < strlen(DOCUMENT); len++) {
         REFUSES(PARSE,
-                tollgate_rules_parse(DOCUMENT, len, seed, &out.rules, reason, sizeof reason));
+                tollgate_rules_parse(DOCUMENT, len, seed, 0, &out.rules, reason, sizeof reason));
     }
 }
 
@@ -279,7 +279,7 @@ static void histograms_and_top_keys(void) {
 int main(void) {
     prepare();
     (void)counters, (void)decision; /* of no use here */
-    ACCEPTS(tollgate_rules_parse(DOCUMENT, strlen(DOCUMENT), seed, &rules, NULL, 0));
+    ACCEPTS(tollgate_rules_parse(DOCUMENT, strlen(DOCUMENT), seed, 0, &rules, NULL, 0));
     memset(&out, UNTOUCHED, sizeof out);
     pointers_are_checked();
     values_are_checked();

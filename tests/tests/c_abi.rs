@@ -94,7 +94,7 @@ fn sizes_and_offsets_are_the_same_on_both_sides() {
         tollgate_attributes { struct_size, reserved, route, method, host, path, peer, headers, header_count }
         tollgate_layer { policy, limit, outcome, overridden, decision, hold }
         tollgate_answer {
-            allowed, status, count, tightest, delay_ns, policy, missing, reserved, limit, layers
+            allowed, status, count, tightest, delay_ns, policy, missing, overflow, reserved, limit, layers
         }
         tollgate_histogram_snapshot { count, sum_ns, p50_ns, p99_ns, p999_ns, at_most }
         tollgate_top_key { count, error, policy, key, reserved }

@@ -28,6 +28,23 @@ fn a_denial_is_as_the_directives_are() {
 }
 
 #[test]
+fn a_month_ends_when_the_calendar_says() {
+    let (nginx, _file) = start(
+        r#"{ "policies": [ { "name": "p", "limits": [ { "algorithm": "fixed_window", "rate": "1/month" } ] } ] }"#,
+    );
+    assert_eq!(nginx.get("/", &[]).status, 200);
+    let denied = nginx.get("/", &[]);
+    let now = Command::new("date").args(["-u", "+%s"]).output().unwrap();
+    let next =
+        Command::new("sh").args(["-c", "date -u -d \"$(date -u +%Y-%m-01) +1 month\" +%s"]).output().unwrap();
+    let seconds = |output: Vec<u8>| String::from_utf8(output).unwrap().trim().parse::<u64>().unwrap();
+    let left = seconds(next.stdout) - seconds(now.stdout);
+    let wait = denied.number("retry-after");
+    // A test that runs over the end of a month sees the next one's length.
+    assert!(denied.status == 429 && wait.abs_diff(left) <= 3 || left > 27 * 86_400, "{wait} against {left}");
+}
+
+#[test]
 fn the_document_says_which_fields_and_the_directive_has_the_last_word() {
     let text =
         r#"{ "headers": "ratelimit", "policies": [ { "name": "p", "limits": [ { "rate": "5/d" } ] } ] }"#;
