@@ -24,6 +24,8 @@ static ngx_int_t ngx_http_tollgate_deny_grpc(ngx_http_request_t *r,
     ngx_http_tollgate_ctx_t *ctx);
 static ngx_uint_t ngx_http_tollgate_has_error_page(ngx_http_request_t *r,
     ngx_uint_t status);
+static void ngx_http_tollgate_set_status(ngx_http_request_t *r,
+    ngx_uint_t status);
 
 
 static ngx_http_output_header_filter_pt  ngx_http_next_header_filter;
@@ -177,7 +179,12 @@ ngx_http_tollgate_deny(ngx_http_request_t *r, ngx_http_tollgate_ctx_t *ctx,
     ngx_buf_t   *b;
     ngx_chain_t  out;
 
-    if (r != r->main || ngx_http_tollgate_has_error_page(r, status)) {
+    /* 444 is no answer: the connection is closed, as by "return 444" */
+
+    if (r != r->main
+        || status == NGX_HTTP_CLOSE
+        || ngx_http_tollgate_has_error_page(r, status))
+    {
         return status;
     }
 
@@ -209,7 +216,7 @@ ngx_http_tollgate_deny(ngx_http_request_t *r, ngx_http_tollgate_ctx_t *ctx,
         r->keepalive = 0;
     }
 
-    r->headers_out.status = status;
+    ngx_http_tollgate_set_status(r, status);
     r->headers_out.content_length_n = len;
 
     ngx_str_set(&r->headers_out.content_type, "application/problem+json");
@@ -320,7 +327,7 @@ ngx_http_tollgate_deny_grpc(ngx_http_request_t *r,
         r->keepalive = 0;
     }
 
-    r->headers_out.status = NGX_HTTP_OK;
+    ngx_http_tollgate_set_status(r, NGX_HTTP_OK);
 
     /* over HTTP/2 the header fields end the stream */
 
@@ -367,6 +374,17 @@ ngx_http_tollgate_has_error_page(ngx_http_request_t *r, ngx_uint_t status)
     }
 
     return 0;
+}
+
+
+/* the error that led to a page does not name the status of a denial there */
+
+static void
+ngx_http_tollgate_set_status(ngx_http_request_t *r, ngx_uint_t status)
+{
+    r->err_status = 0;
+    r->headers_out.status = status;
+    r->headers_out.status_line.len = 0;
 }
 
 

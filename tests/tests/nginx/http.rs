@@ -305,3 +305,36 @@ fn an_internal_redirect_is_charged_once_and_tells_once() {
         assert_eq!(nginx.get_as(key, path).status, 429, "{path}");
     }
 }
+
+#[test]
+fn a_denial_in_an_error_page_has_its_own_status() {
+    let nginx = Nginx::start(&format!(
+        "{ZONE} server {{ listen 127.0.0.1:@port@; root @dir@/none;
+             location /prox {{ proxy_pass http://127.0.0.1:1; error_page 502 =200 /d; }}
+             location /same {{ proxy_pass http://127.0.0.1:1; error_page 502 /d; }}
+             location /named {{ error_page 404 @n; }}
+             location /d {{ tollgate zone=main key=$http_x_api_key rate=1/d name=day; empty_gif; }}
+             location @n {{ tollgate zone=main key=$http_x_api_key rate=1/d name=day; empty_gif; }} }}"
+    ));
+    for (key, path, page) in [("a", "/prox", 200), ("b", "/same", 502), ("c", "/named", 404)] {
+        assert_eq!(nginx.get_as(key, path).status, page, "{path}");
+        assert_denial(&nginx.get_as(key, path));
+        let grpc = nginx.get(path, &[("X-Api-Key", key), ("Content-Type", "application/grpc")]);
+        assert_eq!((grpc.status, grpc.header("grpc-status")), (200, Some("8")), "{path}");
+    }
+}
+
+#[test]
+fn the_status_444_closes_the_connection() {
+    let nginx = Nginx::start(&format!(
+        "{ZONE} log_format it '$status';
+         server {{ listen 127.0.0.1:@port@; access_log @dir@/access.log it;
+             location / {{ tollgate zone=main key=$http_x_api_key rate=1/d status=444; empty_gif; }} }}"
+    ));
+    let mut conn = Conn::open(nginx.port(1));
+    conn.request("GET", "/", &[("X-Api-Key", "a")]);
+    assert_eq!(conn.response_to("GET").unwrap().status, 200);
+    conn.request("GET", "/", &[("X-Api-Key", "a")]);
+    assert!(conn.response_to("GET").is_none(), "not a byte");
+    assert_eq!(nginx.access_log(2), ["200", "444"]);
+}
