@@ -286,13 +286,14 @@ tollgate_status tollgate_bucket_peek(const tollgate_bucket *bucket,
                                      tollgate_decision *decision);
 
 /**
- * Gives back `cost` units that were charged (the request was admitted and
- * then failed); never above the burst. As tollgate_bucket_check for threads
+ * Gives back `cost` units that were charged at `charged_at_ns`, the `now_ns` of
+ * that check, because the request was admitted and then failed. Never above the
+ * burst, and nothing that time has given back already. As tollgate_bucket_check for threads
  * and processes.
  */
 tollgate_status tollgate_bucket_refund(const tollgate_bucket *bucket,
                                        uint64_t cost,
-                                       uint64_t now_ns);
+                                       uint64_t charged_at_ns);
 
 /**
  * Changes the limit: tokens already spent stay spent. Nobody else may use
@@ -477,8 +478,9 @@ tollgate_status tollgate_table_peek(const tollgate_table *table,
                                     tollgate_decision *decision);
 
 /**
- * Gives back `cost` units that were charged (the request was admitted and
- * then failed); never above the burst. Does nothing under a concurrency
+ * Gives back `cost` units that were charged at `charged_at_ns`, the `now_ns` of
+ * that check, because the request was admitted and then failed. Never above the
+ * burst, and nothing that time has given back already. Does nothing under a concurrency
  * limit, whose holds are released. As tollgate_table_check for threads and
  * processes.
  */
@@ -487,7 +489,7 @@ tollgate_status tollgate_table_refund(const tollgate_table *table,
                                       size_t key_len,
                                       const tollgate_limit *limit,
                                       uint64_t cost,
-                                      uint64_t now_ns);
+                                      uint64_t charged_at_ns);
 
 /**
  * Asks 1 to TOLLGATE_MAX_LAYERS limits at once: all are charged, or none.
@@ -508,14 +510,15 @@ tollgate_status tollgate_table_check_all(const tollgate_table *table,
                                          size_t *tightest);
 
 /**
- * Gives back what tollgate_table_check_all charged when it admitted; holds
+ * Gives back what tollgate_table_check_all charged when it admitted, at
+ * `charged_at_ns`, the `now_ns` of that check; holds
  * are given back with tollgate_table_release. As tollgate_table_check for
  * threads and processes. Errors: TOLLGATE_ERR_RANGE for another count.
  */
 tollgate_status tollgate_table_refund_all(const tollgate_table *table,
                                           const tollgate_request *requests,
                                           size_t count,
-                                          uint64_t now_ns);
+                                          uint64_t charged_at_ns);
 
 /**
  * Checks any number of independent requests, each as tollgate_table_check
@@ -576,6 +579,9 @@ tollgate_status tollgate_table_live(const tollgate_table *table,
 
 /** The most header fields that a rules document may name. */
 #define TOLLGATE_MAX_HEADERS 64u
+
+/** Always enough room for the line of tollgate_rules_notice. */
+#define TOLLGATE_NOTICE_SIZE 160u
 
 /** It admitted, and was charged. */
 #define TOLLGATE_OUTCOME_ADMITTED 0u
@@ -744,6 +750,22 @@ tollgate_status tollgate_rules_header(const tollgate_rules *rules,
 
 /** How many policies there are; the default, if any, is the last. */
 tollgate_status tollgate_rules_policy_count(const tollgate_rules *rules, size_t *count);
+
+/**
+ * What the document asks for and does not get, such as "policy daily: counted
+ * on this machine; store redis is not available yet", for the host to show
+ * when it begins to use the rules.
+ *
+ * `index` counts from 0. `*len` is the length of the line; no NUL follows.
+ * Allocates: call it off the request path. Concurrent calls are fine. Errors:
+ * TOLLGATE_ERR_RANGE past the last notice, TOLLGATE_ERR_SIZE for a buffer
+ * that is too small; TOLLGATE_NOTICE_SIZE is always enough.
+ */
+tollgate_status tollgate_rules_notice(const tollgate_rules *rules,
+                                      size_t index,
+                                      char *buffer,
+                                      size_t size,
+                                      size_t *len);
 
 /** What a policy is. Errors: TOLLGATE_ERR_RANGE. */
 tollgate_status tollgate_rules_policy(const tollgate_rules *rules,

@@ -69,16 +69,19 @@ impl Bucket {
         self.decide::<false>(cost, now)
     }
 
-    /// Gives back `cost` units that were charged, never above the burst.
-    pub fn refund(&self, cost: u64, now: Nanos) {
-        let (limit, now) = (&self.limit, self.state.latest.hold(now));
+    /// Gives back `cost` units that were charged at `charged_at`, the `now` of
+    /// that check; never above the burst, and nothing that time has given back
+    /// already.
+    pub fn refund(&self, cost: u64, charged_at: Nanos) {
+        let (limit, now) = (&self.limit, self.state.latest.present(charged_at));
         match limit.algorithm() {
-            Algorithm::FixedWindow => self
-                .update_slot(|word| (Some(window_word(fixed_window::refund(window(word), now, cost))), ())),
-            Algorithm::SlidingWindow => self.update_slot(|word| {
-                (Some(windows_word(sliding_window::refund(windows(word), limit, now, cost))), ())
+            Algorithm::FixedWindow => self.update_slot(|word| {
+                (Some(window_word(fixed_window::refund(window(word), limit, now, cost, charged_at))), ())
             }),
-            _ => self.update_tat(|tat| (Some(token_bucket::refund(tat, limit, now, cost)), ())),
+            Algorithm::SlidingWindow => self.update_slot(|word| {
+                (Some(windows_word(sliding_window::refund(windows(word), limit, now, cost, charged_at))), ())
+            }),
+            _ => self.update_tat(|tat| (Some(token_bucket::refund(tat, limit, now, cost, charged_at)), ())),
         }
     }
 
@@ -292,12 +295,13 @@ impl<'m> LogBucket<'m> {
         self.decide(cost, now, false)
     }
 
-    /// Gives back `cost` units, those first that would leave the window first.
-    pub fn refund(&self, cost: u64, now: Nanos) {
+    /// Gives back `cost` units that were charged at `charged_at`, those first
+    /// that would leave the window first; nothing that has left it already.
+    pub fn refund(&self, cost: u64, charged_at: Nanos) {
         while let Some(owner) = self.lines.first().map(|line| &line.0[0]) {
             let seen = owner.load();
             let ring = self.ring(seen.lo);
-            let floor = sliding_log::refund(&ring, &self.limit, now, cost);
+            let floor = sliding_log::refund(&ring, &self.limit, cost, charged_at);
             if floor == seen.lo
                 || (ring.is_unchanged() && owner.swap(seen, Word { lo: floor, ..seen }).is_ok())
             {

@@ -73,7 +73,7 @@ pub fn check_all(
     Some(verdict(decisions))
 }
 
-/// Gives back what [`check_all`] charged, holds included.
+/// Gives back what [`check_all`] charged at `now`, holds included.
 pub fn give_back(table: &Table<'_>, requests: &[Request<'_>], holds: &mut [Hold], now: Nanos) {
     for request in requests {
         table.refund(request.key, request.limit, request.cost, now);

@@ -17,6 +17,7 @@ mod identity;
 mod json;
 mod key;
 mod model;
+mod notice;
 mod observe;
 mod overrides;
 mod parse;
@@ -32,7 +33,8 @@ pub use model::{
     AddressRules, Cost, Forwarding, Identity, KeyPart, Lease, Matcher, Named, Network, OnStoreError,
     PathPattern, Penalty, Policy, Rules, Store,
 };
+pub use notice::{MAX_NOTICE, Notice};
 pub use observe::{label, record};
 pub use overrides::Overrides;
-pub use parse::{MAX_DOCUMENT, MAX_HEADERS, MAX_KEY_PARTS, MAX_NAME};
+pub use parse::{MAX_DOCUMENT, MAX_HEADERS, MAX_KEY_PARTS, MAX_NAME, MAX_POLICIES};
 pub use select::{Attributes, Layer, Missing, Selection};

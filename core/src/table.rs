@@ -171,20 +171,23 @@ impl<'m> Table<'m> {
         }
     }
 
-    /// Gives back `cost` units that were charged, never above the burst.
-    pub fn refund(&self, key: &[u8], limit: &Limit, cost: u64, now: Nanos) {
+    /// Gives back `cost` units that were charged at `charged_at`, the `now` of
+    /// that check; never above the burst, and nothing that time has given back
+    /// already. The present is the latest instant at which a key that shares
+    /// this key's clock was charged.
+    pub fn refund(&self, key: &[u8], limit: &Limit, cost: u64, charged_at: Nanos) {
         let key = self.fingerprint(key);
-        let now = self.parts.header.clock(key).hold(now);
+        let now = self.parts.header.clock(key).present(charged_at);
         match limit.algorithm() {
             Algorithm::TokenBucket | Algorithm::LeakyBucket => self.update(key, limit, now, |cell| {
-                let tat = token_bucket::refund(cell.tat(), limit, now, cost);
+                let tat = token_bucket::refund(cell.tat(), limit, now, cost, charged_at);
                 (Some(Cell::from(tat)), ())
             }),
             Algorithm::FixedWindow => self.update(key, limit, now, |cell| {
-                (Some(Cell::from(fixed_window::refund(cell.window(), now, cost))), ())
+                (Some(Cell::from(fixed_window::refund(cell.window(), limit, now, cost, charged_at))), ())
             }),
-            Algorithm::SlidingWindow => self.refund_windows(key, limit, cost, now),
-            Algorithm::SlidingLog => self.refund_log(key, limit, cost, now),
+            Algorithm::SlidingWindow => self.refund_windows(key, limit, cost, now, charged_at),
+            Algorithm::SlidingLog => self.refund_log(key, limit, cost, charged_at),
             Algorithm::Concurrency => {} // holds are released, not refunded
         }
     }

@@ -50,6 +50,12 @@ impl Latest {
         if (now.wrapping_sub(latest) | now) >> 62 == 0 { now } else { step_back(now, latest) }
     }
 
+    /// The present, for a refund of what was charged at `charged_at`: the
+    /// latest instant that is known.
+    pub(crate) fn present(&self, charged_at: Nanos) -> Nanos {
+        held(charged_at).max(self.0.load(Ordering::Relaxed))
+    }
+
     /// Something was charged at `now`, which was held. Later is not undone by
     /// earlier, unless it is so far ahead that it belongs to another clock.
     #[inline]

@@ -161,8 +161,9 @@ pub unsafe extern "C" fn tollgate_bucket_peek(
     })
 }
 
-/// Gives back `cost` units that were charged (the request was admitted and
-/// then failed); never above the burst. As tollgate_bucket_check for threads
+/// Gives back `cost` units that were charged at `charged_at_ns`, the `now_ns` of
+/// that check, because the request was admitted and then failed. Never above the
+/// burst, and nothing that time has given back already. As tollgate_bucket_check for threads
 /// and processes.
 ///
 /// # Safety
@@ -171,14 +172,14 @@ pub unsafe extern "C" fn tollgate_bucket_peek(
 pub unsafe extern "C" fn tollgate_bucket_refund(
     bucket: *const tollgate_bucket,
     cost: u64,
-    now_ns: u64,
+    charged_at_ns: u64,
 ) -> tollgate_status {
     run(|| {
         // SAFETY: the caller's contract.
         match &unsafe { body(bucket)? }.kind {
-            Kind::One(bucket) => bucket.refund(cost, now_ns),
+            Kind::One(bucket) => bucket.refund(cost, charged_at_ns),
             // SAFETY: the caller's contract.
-            Kind::Log { limit, lines } => unsafe { log(bucket, limit, *lines)? }.refund(cost, now_ns),
+            Kind::Log { limit, lines } => unsafe { log(bucket, limit, *lines)? }.refund(cost, charged_at_ns),
         }
         Ok(())
     })

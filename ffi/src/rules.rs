@@ -12,8 +12,8 @@ use tollgate_core::table::{Hold, Table};
 use crate::limit::{keep_limit, sized, tollgate_decision, tollgate_limit};
 use crate::memory::{self, Marked, Output, Outputs, input, inputs, output, outputs};
 use crate::status::{
-    TOLLGATE_ERR_ARGUMENT, TOLLGATE_ERR_PARSE, TOLLGATE_ERR_RANGE, TOLLGATE_ERR_UNSUPPORTED, run,
-    tollgate_status,
+    TOLLGATE_ERR_ARGUMENT, TOLLGATE_ERR_NULL, TOLLGATE_ERR_PARSE, TOLLGATE_ERR_RANGE, TOLLGATE_ERR_SIZE,
+    TOLLGATE_ERR_UNSUPPORTED, run, tollgate_status,
 };
 use crate::table::{TOLLGATE_MAX_LAYERS, table_of, tollgate_hold, tollgate_table};
 use crate::text::Message;
@@ -22,6 +22,8 @@ use crate::text::Message;
 pub const TOLLGATE_NAME_SIZE: usize = 65;
 /// The most header fields that a rules document may name.
 pub const TOLLGATE_MAX_HEADERS: usize = 64;
+/// Always enough room for the line of tollgate_rules_notice.
+pub const TOLLGATE_NOTICE_SIZE: usize = 160;
 
 /// It admitted, and was charged.
 pub const TOLLGATE_OUTCOME_ADMITTED: u32 = 0;
@@ -246,6 +248,38 @@ pub unsafe extern "C" fn tollgate_rules_policy_count(
         // SAFETY: the caller's contract.
         let (rules, out) = unsafe { (rules_of(rules)?, output(count)?) };
         out.write(rules.policies().len());
+        Ok(())
+    })
+}
+
+/// What the document asks for and does not get, such as "policy daily: counted
+/// on this machine; store redis is not available yet", for the host to show
+/// when it begins to use the rules.
+///
+/// `index` counts from 0. `*len` is the length of the line; no NUL follows.
+/// Allocates: call it off the request path. Concurrent calls are fine. Errors:
+/// TOLLGATE_ERR_RANGE past the last notice, TOLLGATE_ERR_SIZE for a buffer
+/// that is too small; TOLLGATE_NOTICE_SIZE is always enough.
+///
+/// # Safety
+/// The pointers lead to what their types say, `buffer` to `size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tollgate_rules_notice(
+    rules: *const tollgate_rules,
+    index: usize,
+    buffer: *mut c_char,
+    size: usize,
+    len: *mut usize,
+) -> tollgate_status {
+    run(|| {
+        // SAFETY: the caller's contract.
+        let (rules, room, len) =
+            unsafe { (rules_of(rules)?, outputs(buffer.cast::<u8>(), size)?, output(len)?) };
+        let notice = rules.notices().nth(index).ok_or(TOLLGATE_ERR_RANGE)?.to_string();
+        if !room.copy(notice.as_bytes()) {
+            return Err(if buffer.is_null() { TOLLGATE_ERR_NULL } else { TOLLGATE_ERR_SIZE });
+        }
+        len.write(notice.len());
         Ok(())
     })
 }
@@ -486,6 +520,7 @@ const _: () = assert!(
     TOLLGATE_MAX_LAYERS == MAX_LAYERS
         && TOLLGATE_NAME_SIZE == policy::MAX_NAME + 1
         && TOLLGATE_MAX_HEADERS == policy::MAX_HEADERS
+        && TOLLGATE_NOTICE_SIZE == policy::MAX_NOTICE
 );
 
 /// # Safety

@@ -290,8 +290,9 @@ pub unsafe extern "C" fn tollgate_table_peek(
     })
 }
 
-/// Gives back `cost` units that were charged (the request was admitted and
-/// then failed); never above the burst. Does nothing under a concurrency
+/// Gives back `cost` units that were charged at `charged_at_ns`, the `now_ns` of
+/// that check, because the request was admitted and then failed. Never above the
+/// burst, and nothing that time has given back already. Does nothing under a concurrency
 /// limit, whose holds are released. As tollgate_table_check for threads and
 /// processes.
 ///
@@ -304,13 +305,13 @@ pub unsafe extern "C" fn tollgate_table_refund(
     key_len: usize,
     limit: *const tollgate_limit,
     cost: u64,
-    now_ns: u64,
+    charged_at_ns: u64,
 ) -> tollgate_status {
     run(|| {
         // SAFETY: the caller's contract.
         let (table, key, limit) =
             unsafe { (table_of(table)?, inputs(key.cast::<u8>(), key_len)?, limit_of(limit)?) };
-        table.refund(key, limit, cost, now_ns);
+        table.refund(key, limit, cost, charged_at_ns);
         Ok(())
     })
 }
@@ -363,7 +364,8 @@ pub unsafe extern "C" fn tollgate_table_check_all(
     })
 }
 
-/// Gives back what tollgate_table_check_all charged when it admitted; holds
+/// Gives back what tollgate_table_check_all charged when it admitted, at
+/// `charged_at_ns`, the `now_ns` of that check; holds
 /// are given back with tollgate_table_release. As tollgate_table_check for
 /// threads and processes. Errors: TOLLGATE_ERR_RANGE for another count.
 ///
@@ -374,12 +376,12 @@ pub unsafe extern "C" fn tollgate_table_refund_all(
     table: *const tollgate_table,
     requests: *const tollgate_request,
     count: usize,
-    now_ns: u64,
+    charged_at_ns: u64,
 ) -> tollgate_status {
     run(|| {
         // SAFETY: the caller's contract.
         let (table, layers) = unsafe { (table_of(table)?, Layers::read(requests, count)?) };
-        limiter::give_back(table, layers.as_slice(), &mut [], now_ns);
+        limiter::give_back(table, layers.as_slice(), &mut [], charged_at_ns);
         Ok(())
     })
 }

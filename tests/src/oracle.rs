@@ -240,34 +240,44 @@ impl Oracle {
         }
     }
 
-    /// Gives back `cost` units: of a bucket, of the open window and then the
-    /// one before, of a log those that leave first.
-    pub fn refund(&mut self, cost: u64, now: Nanos) {
-        let now = self.held(now);
+    /// Gives back `cost` units that were charged at `charged_at`, as far as time
+    /// has not: of a bucket, of the window of then, of a log those that leave
+    /// first. The present is the latest instant that is known.
+    pub fn refund(&mut self, cost: u64, charged_at: Nanos) {
+        let charged_at = charged_at.min(HORIZON);
+        let now = charged_at.max(self.latest);
+        let period = self.limit.period();
         match self.limit.algorithm() {
             Algorithm::TokenBucket | Algorithm::LeakyBucket => {
                 // What the bucket lacks at `now`, told as of the latest charge.
                 if self.level(now) > whole(0) {
-                    let left = (self.level(now) - whole(cost)).max(whole(0));
+                    let back = (whole(cost) - self.rate() * whole(now - charged_at)).max(whole(0));
+                    let left = (self.level(now) - back).max(whole(0));
                     self.debt = left + self.rate() * whole(now - self.latest);
                 }
             }
             Algorithm::FixedWindow => {
-                if now < self.end {
+                let is_its_own = match self.limit.anchor() {
+                    Anchor::FirstRequest => self.end.saturating_sub(charged_at) <= period,
+                    _ => self.window_end(charged_at) == self.end,
+                };
+                if now < self.end && is_its_own {
                     self.current = self.current.saturating_sub(cost);
                 }
             }
             Algorithm::SlidingWindow => {
-                let (end, current, previous) = self.windows(now);
-                if end == self.end {
-                    let here = cost.min(current);
-                    (self.current, self.previous) = (current - here, previous.saturating_sub(cost - here));
-                } else if previous > 0 {
-                    self.current = previous.saturating_sub(cost); // the last one charged, now the one before
+                let (end, _, _) = self.windows(now);
+                let charged = self.window_end(charged_at);
+                if charged == self.end && (charged == end || charged + period == end) {
+                    self.current = self.current.saturating_sub(cost);
+                } else if charged + period == end && self.end == end {
+                    self.previous = self.previous.saturating_sub(cost);
                 }
             }
             Algorithm::SlidingLog => {
-                let period = self.limit.period();
+                if now - charged_at >= period {
+                    return;
+                }
                 self.entries.retain(|(s, _)| now - s < period);
                 let mut left = cost;
                 for (_, units) in &mut self.entries {

@@ -136,13 +136,15 @@ impl Subject for Pure {
         Some(self.decide(cost, now, false))
     }
 
-    fn refund(&mut self, cost: u64, now: Nanos) -> bool {
-        let (limit, now) = (&self.limit, now.max(self.latest));
+    fn refund(&mut self, cost: u64, charged_at: Nanos) -> bool {
+        let (limit, now) = (&self.limit, charged_at.max(self.latest));
         match &mut self.state {
-            State::Tat(tat) => *tat = token_bucket::refund(*tat, limit, now, cost),
-            State::Window(window) => *window = fixed_window::refund(*window, now, cost),
-            State::Windows(windows) => *windows = sliding_window::refund(*windows, limit, now, cost),
-            State::Log(list) => list.1 = sliding_log::refund(list, limit, now, cost),
+            State::Tat(tat) => *tat = token_bucket::refund(*tat, limit, now, cost, charged_at),
+            State::Window(window) => *window = fixed_window::refund(*window, limit, now, cost, charged_at),
+            State::Windows(windows) => {
+                *windows = sliding_window::refund(*windows, limit, now, cost, charged_at)
+            }
+            State::Log(list) => list.1 = sliding_log::refund(list, limit, cost, charged_at),
             State::Holds(_) => return false,
         }
         true

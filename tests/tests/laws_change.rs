@@ -155,6 +155,22 @@ fn another_algorithm_is_another_account_and_a_bad_change_changes_nothing() {
     assert!(bucket.check(5, 1).allowed);
 }
 
+/// What time has given back is not given back again.
+#[test]
+fn a_late_refund_admits_nobody_too_early() {
+    for algorithm in Algorithm::ALL.into_iter().filter(|&a| a != Algorithm::Concurrency) {
+        let limit = Limit::new(algorithm, 1, SECOND).unwrap();
+        // A sliding window forgets a request after two of its windows at most.
+        let later = if algorithm == Algorithm::SlidingWindow { 2 * SECOND } else { SECOND };
+        for (way, mut subject) in every_way(limit) {
+            assert!(subject.check(1, 10 * SECOND).allowed, "{way}: A");
+            assert!(subject.check(1, 10 * SECOND + later).allowed, "{way}: B, when A has left");
+            subject.refund(1, 10 * SECOND); // A failed
+            assert!(!subject.check(1, 10 * SECOND + later).allowed, "{way}, {limit}: B is still there");
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn a_refund_gives_back_exactly_and_never_above_the_burst(

@@ -113,7 +113,7 @@ fn pure_algorithms_allocate_nothing() {
                 let (tat, second) = token_bucket::decide(tat, &limit, NOW, 1);
                 assert!(first.allowed && !second.allowed);
                 let tat = token_bucket::carry(tat, token_bucket::Rate::of(&limit), &other, NOW);
-                let _ = token_bucket::refund(tat, &other, NOW, 1);
+                let _ = token_bucket::refund(tat, &other, NOW, 1, NOW);
             }
             Algorithm::LeakyBucket => {
                 let (tat, first) = leaky_bucket::decide(Default::default(), &limit, NOW, 3);
@@ -124,20 +124,20 @@ fn pure_algorithms_allocate_nothing() {
                 let (window, first) = fixed_window::decide(Default::default(), &limit, NOW, 3);
                 let (window, second) = fixed_window::decide(window, &limit, NOW, 1);
                 assert!(first.allowed && !second.allowed);
-                let _ = fixed_window::refund(window, NOW, 1);
+                let _ = fixed_window::refund(window, &limit, NOW, 1, NOW);
             }
             Algorithm::SlidingWindow => {
                 let (windows, first) = sliding_window::decide(Default::default(), &limit, NOW, 3);
                 let (windows, second) = sliding_window::decide(windows, &limit, NOW, 1);
                 assert!(first.allowed && !second.allowed);
-                let _ = sliding_window::refund(windows, &limit, NOW, 1);
+                let _ = sliding_window::refund(windows, &limit, NOW, 1, NOW);
             }
             Algorithm::SlidingLog => {
                 let (entry, first) = sliding_log::decide(&ShortLog::default(), &limit, NOW, 3);
                 let log = ShortLog(entry.unwrap_or_default());
                 let (_, second) = sliding_log::decide(&log, &limit, NOW, 1);
                 assert!(first.allowed && !second.allowed);
-                let _ = sliding_log::refund(&log, &limit, NOW, 1);
+                let _ = sliding_log::refund(&log, &limit, 1, NOW);
             }
             Algorithm::Concurrency => {
                 let (_, first) = concurrency::decide(core::iter::empty(), &limit, NOW, 3);

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use tollgate_core::key::Seed;
-use tollgate_core::policy::{Answer, Attributes, Outcome, Rules, check};
+use tollgate_core::policy::{Answer, Attributes, MAX_NOTICE, Outcome, Rules, check};
 use tollgate_core::table::{Config, OwnedTable};
 use tollgate_core::{NEVER, Nanos};
 
@@ -219,4 +219,44 @@ fn one_bad_row_of_ten_thousand_refuses_the_document_with_its_line() {
         (errors[0].line, errors[0].path.as_str()),
         (4_713, "policies[0].overrides[4710].limits[0].rate")
     );
+}
+
+#[test]
+fn settings_without_effect_are_told_and_defaults_are_not() {
+    let name = "n".repeat(64);
+    let document = format!(
+        r#"{{ "policies": [
+          {{ "name": "daily", "store": "redis", "limits": [ {{ "rate": "1/s" }} ] }},
+          {{ "name": "plain", "store": "local", "timeout": "5ms", "shards": 1, "on_store_error": "local",
+             "limits": [ {{ "rate": "1/s" }} ] }},
+          {{ "name": "{name}", "on_store_error": "deny", "timeout": "1ms", "lease": {{ "max": 2 }}, "shards": 2,
+             "limits": [ {{ "rate": "1/s" }} ] }} ],
+          "default": {{ "shards": 2, "limits": [ {{ "rate": "1/s" }} ] }} }}"#
+    );
+    let gate = Gate::new(&document);
+    let told: Vec<_> = gate.rules.notices().map(|notice| notice.to_string()).collect();
+    assert_eq!(
+        told,
+        [
+            "policy daily: counted on this machine; store redis is not available yet".to_owned(),
+            format!("policy {name}: on_store_error, timeout, lease, shards have no effect yet"),
+            "policy default: shards has no effect yet".to_owned(),
+        ]
+    );
+    let longest = document.replace("\"on_store_error\": \"deny\"", "\"store\": \"redis\"");
+    let longest = Gate::new(&longest).rules.notices().map(|n| n.to_string().len()).max().unwrap();
+    assert!(longest.max(told[1].len()) <= MAX_NOTICE, "{longest}");
+}
+
+#[test]
+fn no_more_policies_than_can_be_counted() {
+    let policies = |count: usize| {
+        let items: Vec<_> = (0..count)
+            .map(|n| format!(r#"{{ "name": "p{n}", "limits": [ {{ "rate": "1/s" }} ] }}"#))
+            .collect();
+        Rules::parse(&format!(r#"{{ "policies": [ {} ] }}"#, items.join(",")), Seed([1, 2]))
+    };
+    assert!(policies(1024).is_ok());
+    let errors = policies(1025).unwrap_err();
+    assert_eq!((errors.len(), errors[0].path.as_str()), (1, "policies"));
 }

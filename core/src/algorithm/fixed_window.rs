@@ -103,10 +103,16 @@ pub fn decide(window: Window, limit: &Limit, now: Nanos, cost: u64) -> (Window, 
     }
 }
 
-/// Gives back `cost` units of the window that is open at `now`.
+/// Gives back `cost` units that were taken at `charged_at`, if the window of
+/// then is the one that is open at `now`.
 #[must_use]
-pub fn refund(window: Window, now: Nanos, cost: u64) -> Window {
-    if held(now) >= window.end {
+pub fn refund(window: Window, limit: &Limit, now: Nanos, cost: u64, charged_at: Nanos) -> Window {
+    let charged_at = held(charged_at);
+    let is_its_own = match limit.anchor() {
+        Anchor::FirstRequest => window.end.saturating_sub(charged_at) <= limit.period(),
+        _ => Window::default().at(limit, charged_at).end == window.end,
+    };
+    if held(now) >= window.end || !is_its_own {
         return window;
     }
     let cost = u32::try_from(cost).unwrap_or(u32::MAX);

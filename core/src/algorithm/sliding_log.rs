@@ -66,11 +66,16 @@ pub fn decide<L: Log>(log: &L, limit: &Limit, now: Nanos, cost: u64) -> (Option<
     (entry, decision)
 }
 
-/// The total that a refund of `cost` units raises the floor to: the oldest
-/// units still in the window are given back, which never admits early.
-pub fn refund<L: Log>(log: &L, limit: &Limit, now: Nanos, cost: u64) -> u64 {
+/// The total that a refund of `cost` units, taken at `charged_at`, raises the
+/// floor to: the oldest units still in the window are given back, which never
+/// admits early. Units that have left the window are gone already.
+pub fn refund<L: Log>(log: &L, limit: &Limit, cost: u64, charged_at: Nanos) -> u64 {
     let newest = log.entry(log.len() - 1);
-    let base = base(log, limit.period(), held(now).max(newest.at));
+    let now = held(charged_at).max(newest.at);
+    if now - held(charged_at) >= limit.period() {
+        return log.floor();
+    }
+    let base = base(log, limit.period(), now);
     newest.total.min(base.saturating_add(cost)).max(log.floor())
 }
 

@@ -101,19 +101,22 @@ fn cover(room: u64, count: u64, period: Nanos) -> Nanos {
     (share.div_ceil(u128::from(count)) - 1) as u64 // room <= count: at most period
 }
 
-/// Gives back `cost` units, from the current window first. A window that was
-/// not charged yet does not begin with it.
+/// Gives back `cost` units that were taken at `charged_at`, to the window of
+/// then, if it still counts at `now`.
 #[must_use]
-pub fn refund(windows: Windows, limit: &Limit, now: Nanos, cost: u64) -> Windows {
+pub fn refund(windows: Windows, limit: &Limit, now: Nanos, cost: u64, charged_at: Nanos) -> Windows {
     let open = windows.at(limit, held(now));
-    let units = |cost: u64| u32::try_from(cost).unwrap_or(u32::MAX); // a count is no larger
-    if open.end == windows.end {
-        let here = units(cost).min(windows.current);
-        let previous = windows.previous.saturating_sub(units(cost - u64::from(here)));
-        Windows { current: windows.current - here, previous, ..windows }
+    let charged = window_end(held(charged_at), limit.period());
+    let units = u32::try_from(cost).unwrap_or(u32::MAX); // a count is no larger
+    let previous = open.end - limit.period().min(open.end);
+    if charged == open.end && open.end == windows.end {
+        Windows { current: windows.current.saturating_sub(units), ..windows }
+    } else if charged == previous && open.end == windows.end {
+        Windows { previous: windows.previous.saturating_sub(units), ..windows }
+    } else if charged == previous && windows.end == previous {
+        // Its window is the previous one by now, and no request has said so yet.
+        Windows { current: windows.current.saturating_sub(units), ..windows }
     } else {
-        // Now the previous one, if it counts at all.
-        let back = units(cost).min(open.previous);
-        Windows { current: windows.current - back, ..windows }
+        windows
     }
 }

@@ -193,15 +193,18 @@ fn instant(now: Nanos, debt: u128, limit: &Limit) -> Tat {
     }
 }
 
-/// Gives back `cost` tokens that were taken; never above a full bucket.
-pub fn refund(tat: Tat, limit: &Limit, now: Nanos, cost: u64) -> Tat {
+/// Gives back `cost` tokens that were taken at `charged_at`, less what time
+/// has given back of them since; never above a full bucket.
+pub fn refund(tat: Tat, limit: &Limit, now: Nanos, cost: u64, charged_at: Nanos) -> Tat {
     let now = held(now);
     if tat.at < now {
         return tat;
     }
-    let debt = u128::from(tat.at - now) * u128::from(limit.tick) + u128::from(tat.part);
-    let left = debt.saturating_sub(u128::from(limit.token) * u128::from(cost));
-    instant(now, left, limit)
+    let tick = u128::from(limit.tick);
+    let returned = tick * u128::from(now - charged_at.min(now));
+    let back = (u128::from(limit.token) * u128::from(cost)).saturating_sub(returned);
+    let debt = u128::from(tat.at - now) * tick + u128::from(tat.part);
+    instant(now, debt.saturating_sub(back), limit)
 }
 
 /// Expresses a debt under another limit, token for token: what was spent

@@ -22,10 +22,15 @@ use crate::time::{Nanos, SECOND};
 pub const MAX_DOCUMENT: usize = 256 << 20;
 /// The longest policy name.
 pub const MAX_NAME: usize = 64;
+/// The most policies, beside the default.
+pub const MAX_POLICIES: usize = 1024;
 /// The most header fields that a document may name.
 pub const MAX_HEADERS: usize = 64;
 /// The most parts of one key.
 pub const MAX_KEY_PARTS: usize = 8;
+
+/// How long a store may take, where a policy does not say.
+pub(super) const DEFAULT_TIMEOUT: Nanos = 5_000_000;
 
 const KEY_PARTS: &str = "api_key, user, ip, tenant, route, method, path, header:<name>, global";
 const METHOD: &str = "an HTTP method in capital letters";
@@ -115,7 +120,12 @@ impl<'d> Compiler<'_, 'd> {
         let mut policies = Vec::new();
         if let Some(text) = object.take("policies") {
             let node = field(&at, "policies", text);
-            for (index, text) in self.reader.array(node).unwrap_or_default().into_iter().enumerate() {
+            let mut items = self.reader.array(node).unwrap_or_default();
+            if items.len() > MAX_POLICIES {
+                self.reader.fail(node, format!("{} policies; at most {MAX_POLICIES} are legal", items.len()));
+                items.clear();
+            }
+            for (index, text) in items.into_iter().enumerate() {
                 let node = item(&node.path, index, text);
                 if let Some(policy) = self.policy(node, &identity, false) {
                     self.add(node, policy, &mut policies);
@@ -292,7 +302,7 @@ impl<'d> Compiler<'_, 'd> {
         let failures =
             [("local", OnStoreError::Local), ("allow", OnStoreError::Allow), ("deny", OnStoreError::Deny)];
         let on_store_error = self.choice(&mut object, "on_store_error", &failures);
-        let timeout = self.span(&mut object, "timeout", 100_000, 10 * SECOND).unwrap_or(5_000_000);
+        let timeout = self.span(&mut object, "timeout", 100_000, 10 * SECOND).unwrap_or(DEFAULT_TIMEOUT);
         let lease = object.take("lease").and_then(|text| self.lease(field(&at, "lease", text)));
         let shards = object.take("shards").and_then(|t| self.reader.number(field(&at, "shards", t), 1, 256));
         let penalty = object.take("penalty").and_then(|text| self.penalty(field(&at, "penalty", text)));

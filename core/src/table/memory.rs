@@ -24,7 +24,7 @@ const FIRST_DEPTH: usize = 4;
 
 const MAGIC: u64 = u64::from_be_bytes(*b"tollgate");
 /// Changes whenever the same bytes would mean something else.
-const LAYOUT: u64 = 4;
+const LAYOUT: u64 = 5;
 
 const MAX_CAPACITY: u64 = 1 << 40;
 const MAX_ROW_ENTRIES: u64 = 1 << 24;

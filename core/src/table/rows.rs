@@ -192,11 +192,11 @@ impl<'m> Table<'m> {
         }
     }
 
-    pub(super) fn refund_log(&self, key: Fingerprint, limit: &Limit, cost: u64, now: Nanos) {
+    pub(super) fn refund_log(&self, key: Fingerprint, limit: &Limit, cost: u64, charged_at: Nanos) {
         let key = log_key(key);
         while let Some((row, owner)) = self.find_row(key) {
             let Some(ring) = self.read_log(row, owner) else { continue };
-            let floor = sliding_log::refund(&ring, limit, now, cost);
+            let floor = sliding_log::refund(&ring, limit, cost, charged_at);
             let Some(slot) = self.owner(row) else { return };
             if floor == owner.lo & VALUE
                 || (ring.is_unchanged() && slot.swap(owner, Word { lo: floor | RAISED, ..owner }).is_ok())
@@ -464,8 +464,8 @@ impl Candidates for RowWalk<'_, '_> {
     fn deepen(&self, _probes: usize) {}
 
     fn id(&self, probe: usize) -> usize {
-        let rows = self.table.parts.rows();
-        (walk::home(self.key, rows) + probe) % rows.max(1)
+        // The first bit tells logs from holds, so it tells no place.
+        walk::place(self.key.0 << 1, probe, self.table.parts.rows(), WINDOW)
     }
 
     fn slot(&self, id: usize) -> Option<&Slot> {

@@ -73,6 +73,22 @@ enum Look<'m> {
     Further,
 }
 
+/// The place of a probe of the walk that starts with `start`: of `n` places
+/// all, if they are no more than `window`.
+#[inline]
+pub(super) fn place(start: u64, probe: usize, n: usize, window: usize) -> usize {
+    if n <= window {
+        return (scale(start, n) + probe) % n.max(1);
+    }
+    if probe == 0 {
+        return scale(start, n);
+    }
+    // Each further place is drawn anew: a stride can be near a simple
+    // fraction of the table and visit the same few places again and again.
+    let mixed = start ^ (probe as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    scale(mixed.wrapping_mul(0xD6E8_FEB8_6659_FD93), n)
+}
+
 /// The walk of one key under one limit.
 #[derive(Clone, Copy)]
 pub(super) struct Walk<'t, 'm> {
@@ -220,17 +236,7 @@ impl<'t, 'm> Walk<'t, 'm> {
 
     #[inline]
     fn line(&self, probe: usize) -> usize {
-        let lines = self.lines.len();
-        if lines <= WINDOW {
-            return (scale(self.start, lines) + probe) % lines; // all of them
-        }
-        if probe == 0 {
-            return scale(self.start, lines);
-        }
-        // Each further line is drawn anew: a stride can be near a simple
-        // fraction of the table and visit the same few lines again and again.
-        let mixed = self.start ^ (probe as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        scale(mixed.wrapping_mul(0xD6E8_FEB8_6659_FD93), lines)
+        place(self.start, probe, self.lines.len(), WINDOW)
     }
 
     fn pending_bits(&self) -> u64 {
@@ -261,8 +267,8 @@ impl Candidates for Walk<'_, '_> {
 
     fn kind(&self, _id: usize, word: Word, now: Nanos) -> Kind {
         let class = ClassId::of(word);
-        if word == Word::default() {
-            Kind::Unused
+        if word.hi == 0 {
+            Kind::Unused // as `look` sees it
         } else if class == ClassId::PENDING {
             if (word.hi ^ self.pending_bits()) >> 17 == 0 {
                 Kind::Mine { settled: false }

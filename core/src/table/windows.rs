@@ -20,7 +20,7 @@ use crate::decision::Decision;
 use crate::key::Fingerprint;
 use crate::limit::Limit;
 use crate::slot::{Slot, Word};
-use crate::time::{HORIZON, Nanos};
+use crate::time::{HORIZON, Nanos, held};
 
 /// Tells the slots of odd windows from those of even ones.
 const ODD: u64 = 0xD6E8_FEB8_6659_FD93;
@@ -118,26 +118,28 @@ impl<'m> Table<'m> {
         }
     }
 
-    /// Gives back units of the open window, then of the one before, sealed or
-    /// not: who has read a larger count there admits less, never more.
-    pub(super) fn refund_windows(&self, key: Fingerprint, limit: &Limit, cost: u64, now: Nanos) {
+    /// Gives back units to the window that was charged, sealed or not: who has
+    /// read a larger count there admits less, never more.
+    pub(super) fn refund_windows(
+        &self,
+        key: Fingerprint,
+        limit: &Limit,
+        cost: u64,
+        now: Nanos,
+        charged_at: Nanos,
+    ) {
         let period = limit.period();
-        let mut left = cost;
-        while left > 0 {
-            let units = u32::try_from(left).unwrap_or(u32::MAX); // a count is no larger
+        let charged = window_end(held(charged_at), period);
+        let units = u32::try_from(cost).unwrap_or(u32::MAX); // a count is no larger
+        loop {
             let open = self.open_windows(key, limit, now);
-            let (here, before) = (open.here.half, open.before.half);
-            if open.is_open && !open.is_over && here.count > 0 {
-                let back = units.min(here.count);
-                if open.here.put(Half { count: here.count - back, ..here }, period, now) {
-                    left -= u64::from(back);
-                }
-            } else if before.end == open.end - period && before.count > 0 {
-                let back = units.min(before.count);
-                if open.before.put(Half { count: before.count - back, ..before }, period, now) {
-                    return;
-                }
-            } else {
+            let place = if charged == open.end { &open.here } else { &open.before };
+            let half = place.half;
+            if open.is_over || half.end != charged || half.count == 0 || units == 0 {
+                return;
+            }
+            let back = Half { count: half.count.saturating_sub(units), ..half };
+            if place.put(back, period, now) {
                 return;
             }
         }
