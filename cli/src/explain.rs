@@ -64,6 +64,8 @@ struct PolicyAnswer {
     store: &'static str,
     dry_run: bool,
     penalty: bool,
+    /// Settings that have no effect yet.
+    warnings: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -138,6 +140,7 @@ impl PolicyAnswer {
             },
             dry_run: policy.dry_run(),
             penalty: policy.penalty().is_some(),
+            warnings: policy.notices().map(|notice| notice.sentence.into_owned()).collect(),
         }
     }
 
@@ -165,6 +168,7 @@ impl PolicyAnswer {
         self.limits.iter().for_each(|limit| line("limit", format!("{limit}{from}")));
         line("cost", self.cost.to_string());
         line("store", self.store.to_owned());
+        self.warnings.iter().for_each(|warning| line("but", warning.clone()));
         if self.penalty {
             line("also", "repeated denials make it wait longer (penalty)".to_owned());
         }

@@ -41,8 +41,9 @@ pub(crate) fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
     let mut reports = Vec::new();
     let (mut wrong, mut unreadable) = (0usize, false);
     for path in &args.files {
-        let errors = match read(path) {
-            Ok(text) => in_order(Rules::parse_at(&text, seed(), 0).err().unwrap_or_default()),
+        let (errors, warnings) = match read(path).map(|text| Rules::parse_at(&text, seed(), 0)) {
+            Ok(Ok(rules)) => (Vec::new(), rules.notices().map(|notice| notice.to_string()).collect()),
+            Ok(Err(errors)) => (in_order(errors), Vec::new()),
             Err(failure) => {
                 screen::complain(&failure.to_string());
                 unreadable = true;
@@ -51,7 +52,10 @@ pub(crate) fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
         };
         wrong += usize::from(!errors.is_empty());
         out.push_str(&lines(path, &errors));
-        reports.push(Report { file: shown(path), ok: errors.is_empty(), errors: told(&errors) });
+        if args.format == TextOrJson::Text {
+            warnings.iter().for_each(|warning| screen::warn(&format!("{}: {warning}", shown(path))));
+        }
+        reports.push(Report { file: shown(path), ok: errors.is_empty(), errors: told(&errors), warnings });
     }
     if args.format == TextOrJson::Json {
         out = json(&reports)?;
@@ -89,6 +93,8 @@ struct Report {
     file: String,
     ok: bool,
     errors: Vec<Told>,
+    /// What has no effect yet; the file is right nevertheless.
+    warnings: Vec<String>,
 }
 
 #[derive(Serialize)]

@@ -71,6 +71,12 @@ pub(crate) fn complain(message: &str) {
     let _ = writeln!(io::stderr(), "{} {message}", paint.red("tollgate:"));
 }
 
+/// Tells on standard error what is right and does not do what its writer may expect.
+pub(crate) fn warn(message: &str) {
+    let paint = Paint(io::stderr().is_terminal() && wanted());
+    let _ = writeln!(io::stderr(), "{} {message}", paint.yellow("warning:"));
+}
+
 /// Tells on standard error what the reader of the answer should know.
 pub(crate) fn note(message: &str) {
     let paint = Paint(io::stderr().is_terminal() && wanted());

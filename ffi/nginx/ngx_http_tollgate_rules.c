@@ -16,6 +16,9 @@
 /* between two looks at a thread's work, milliseconds */
 #define NGX_HTTP_TOLLGATE_POLL  5
 
+/* a log is no place for thousands of the same kind */
+#define NGX_HTTP_TOLLGATE_MAX_NOTICES  16
+
 
 static char *ngx_http_tollgate_first_rules(ngx_conf_t *cf,
     ngx_http_tollgate_rules_t *rules);
@@ -25,6 +28,8 @@ static ngx_http_tollgate_load_t *ngx_http_tollgate_look(
     ngx_http_tollgate_rules_t *rules);
 static void ngx_http_tollgate_finish(ngx_http_tollgate_rules_t *rules,
     ngx_http_tollgate_load_t *load, ngx_log_t *log);
+static void ngx_http_tollgate_notices(ngx_http_tollgate_rules_t *rules,
+    tollgate_rules *compiled, ngx_log_t *log);
 static void ngx_http_tollgate_refuse(ngx_uint_t level,
     ngx_http_tollgate_load_t *load, char *end, ngx_log_t *log);
 static uint64_t ngx_http_tollgate_file_id(ngx_http_tollgate_file_t *file);
@@ -131,6 +136,8 @@ ngx_http_tollgate_first_rules(ngx_conf_t *cf, ngx_http_tollgate_rules_t *rules)
 
     rules->file = load->file;
     rules->compiled = load->compiled;
+
+    ngx_http_tollgate_notices(rules, rules->compiled, cf->log);
 
     load->compiled = NULL;
     ngx_http_tollgate_free_load(load);
@@ -487,6 +494,8 @@ ngx_http_tollgate_finish(ngx_http_tollgate_rules_t *rules,
                           "rules \"%V\" are in force: %ui policies, "
                           "%uL overrides", &rules->path, version->npolicies,
                           version->overrides);
+
+            ngx_http_tollgate_notices(rules, version->rules, log);
         }
 
     } else {
@@ -503,6 +512,34 @@ ngx_http_tollgate_finish(ngx_http_tollgate_rules_t *rules,
     }
 
     ngx_http_tollgate_free_load(load);
+}
+
+
+/* what the document asks for and does not get */
+
+static void
+ngx_http_tollgate_notices(ngx_http_tollgate_rules_t *rules,
+    tollgate_rules *compiled, ngx_log_t *log)
+{
+    char        notice[TOLLGATE_NOTICE_SIZE];
+    size_t      len;
+    ngx_uint_t  i;
+
+    for (i = 0;
+         tollgate_rules_notice(compiled, i, notice, sizeof(notice), &len)
+         == TOLLGATE_OK;
+         i++)
+    {
+        if (i == NGX_HTTP_TOLLGATE_MAX_NOTICES) {
+            ngx_log_error(NGX_LOG_WARN, log, 0,
+                          "rules \"%V\": and more; \"tollgate rules check\" "
+                          "tells them all", &rules->path);
+            break;
+        }
+
+        ngx_log_error(NGX_LOG_WARN, log, 0, "rules \"%V\": %*s",
+                      &rules->path, len, notice);
+    }
 }
 
 

@@ -26,8 +26,26 @@ const WRONG: &str = "{\n  \"policies\": [\n    { \"name\": \"a b\", \"limits\": 
 #[test]
 fn right_rules_are_right() {
     let run = tollgate(&["rules", "check", &rules(RULES)]);
-    assert_eq!((run.code, run.stderr.as_str()), (0, ""));
+    assert_eq!(run.code, 0);
     assert!(run.stdout.starts_with("ok: ") && !run.stdout.contains('\x1b'), "{}", run.stdout);
+    let quiet = tollgate(&["rules", "check", &rules(&RULES.replace("redis", "local"))]);
+    assert_eq!((quiet.code, quiet.stderr.as_str()), (0, ""));
+}
+
+#[test]
+fn settings_without_effect_are_told() {
+    const TOLD: &str = "counted on this machine; store redis is not available yet";
+    let path = rules(RULES);
+    let run = tollgate(&["rules", "check", &path]);
+    assert_eq!((run.code, run.stderr), (0, format!("warning: {path}: policy orders: {TOLD}\n")));
+    let run = tollgate(&["rules", "check", &path, "--format", "json"]);
+    assert_eq!((run.code, run.stderr.as_str()), (0, ""));
+    assert_eq!(run.json()[0]["warnings"], serde_json::json!([format!("policy orders: {TOLD}")]));
+    let args = ["rules", "explain", &path, "--method", "POST", "--route", "create-order"];
+    let args = [&args[..], &["--header", "x-api-key: shop-a"]].concat();
+    assert!(tollgate(&args).stdout.contains(&format!("store  redis\n  but    {TOLD}\n")));
+    let told = tollgate(&[&args[..], &["--format", "json"]].concat()).json();
+    assert_eq!(told["policies"][0]["warnings"], serde_json::json!([TOLD]));
 }
 
 #[test]
@@ -231,7 +249,7 @@ fn wrong_rules_stop_an_explanation() {
 
 #[test]
 fn a_reader_who_leaves_does_not_change_the_verdict() {
-    for (document, code) in [(RULES, 0), (WRONG, 1)] {
+    for (document, code) in [(&*RULES.replace("redis", "local"), 0), (WRONG, 1)] {
         let path = rules(document);
         let mut child = command()
             .args(["rules", "check", &path])

@@ -272,3 +272,21 @@ fn a_reload_may_change_how_often_the_file_is_looked_at() {
     file.write(&limited_to("8/d"));
     nginx.wait_until("the change", |n| limit_told(n) == 8);
 }
+
+#[test]
+fn settings_without_effect_are_told_once_for_each_document() {
+    const TOLD: &str = "policy it: counted on this machine; store redis is not available yet";
+    let redis = |rate| document(&[policy("it", r#""store": "redis","#, rate)]);
+    let (nginx, file) = start_with(3, &redis("5/d"), "");
+    let (ok, said) = nginx.test_beside(&file.http("", ""));
+    assert!(ok && said.matches(TOLD).count() == 1 && said.contains("[warn]"), "{said}");
+    let before = nginx.error_log().matches(TOLD).count();
+    file.write(&redis("7/d"));
+    nginx.wait_until("the change", |n| limit_told(n) == 7 && n.error_log().contains("are in force"));
+    thread::sleep(Duration::from_millis(300)); // every worker has followed
+    assert_eq!(nginx.error_log().matches(TOLD).count(), before + 1, "{}", nginx.error_log());
+    let many: Vec<_> = (0..20).map(|n| policy(&format!("p{n}"), r#""store": "redis","#, "5/d")).collect();
+    file.write(&document(&many));
+    let (ok, said) = nginx.test_beside(&file.http("", ""));
+    assert!(ok && said.matches("not available yet").count() == 16 && said.contains("and more"), "{said}");
+}
