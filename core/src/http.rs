@@ -6,6 +6,11 @@
 //! `-Reset`) and -11 (`RateLimit-Policy`, `RateLimit`, the problem type
 //! `quota-exceeded`), RFC 9457 (problem details), and gRPC over HTTP/2
 //! (`grpc-status`, `grpc-message`).
+//!
+//! What the numbers mean: Limit is the burst; Remaining is what is left of it;
+//! Reset is the seconds until the bucket is full, and with a denial at least
+//! `Retry-After`, which a penalty can make the longer one; `Retry-After` is the
+//! wait of this request. All are whole seconds from now, rounded up.
 
 use core::fmt::{self, Write};
 
@@ -46,7 +51,8 @@ pub enum Family {
     /// None; `Retry-After` is still sent with a denial.
     Off = 0,
     /// `X-RateLimit-Limit` (the burst), `X-RateLimit-Remaining`,
-    /// `X-RateLimit-Reset` (seconds from now).
+    /// `X-RateLimit-Reset` (seconds until the bucket is full; of a denial at
+    /// least `Retry-After`).
     #[default]
     XRateLimit = 1,
     /// `RateLimit-Limit`, `RateLimit-Remaining`, `RateLimit-Reset`.
@@ -144,7 +150,7 @@ pub fn fields_of<'a>(
     let mut writer = Writer { out: Output { buffer, at: 0 }, fields: Fields::default() };
     let Some(tightest) = tightest(items.clone()) else { return Ok(writer.fields) };
     let wait = if tightest.decision.allowed { NEVER } else { tightest.decision.retry_after };
-    let reset = whole_seconds(tightest.decision.reset_after);
+    let reset = whole_seconds(reset(tightest.decision));
     match family {
         Family::Off => {}
         Family::XRateLimit => {
@@ -166,6 +172,15 @@ pub fn fields_of<'a>(
         writer.number("Retry-After", whole_seconds(wait).max(1))?;
     }
     Ok(writer.fields)
+}
+
+/// Until the bucket is full; never before a denied request may come again.
+fn reset(decision: &Decision) -> Nanos {
+    match decision.retry_after {
+        _ if decision.allowed => decision.reset_after,
+        NEVER => decision.reset_after, // no Retry-After is sent
+        wait => decision.reset_after.max(wait).max(1),
+    }
 }
 
 /// Of those that deny the one that takes longest, else the one that leaves least.
@@ -201,7 +216,8 @@ fn policy_list<'a>(out: &mut Output<'_>, items: impl Iterator<Item = Item<'a>>) 
 
 /// `"name";r=42;t=1`, one for each policy. `Retry-After` must not name an
 /// earlier time than the end of a window, so no window is longer than `wait`:
-/// that no more than `r` is there holds of any shorter time as well.
+/// that no more than `r` is there holds of any shorter time as well. That of
+/// the policy which takes longest is `wait` itself.
 fn service_list<'a>(out: &mut Output<'_>, items: impl Iterator<Item = Item<'a>>, wait: Nanos) -> fmt::Result {
     for (index, item) in items.enumerate() {
         out.write_str(if index == 0 { "" } else { ", " })?;
@@ -209,7 +225,7 @@ fn service_list<'a>(out: &mut Output<'_>, items: impl Iterator<Item = Item<'a>>,
         out.write_str(";r=")?;
         out.number(item.decision.remaining.min(MAX_INTEGER))?;
         out.write_str(";t=")?;
-        out.number(whole_seconds(item.decision.reset_after.min(wait)).min(MAX_INTEGER))?;
+        out.number(whole_seconds(reset(item.decision).min(wait)).min(MAX_INTEGER))?;
     }
     Ok(())
 }

@@ -24,10 +24,9 @@ pub struct Overrides {
 
 #[derive(Clone, Copy, Debug)]
 struct Row {
-    fingerprint: u64,
     start: u32,
-    len: u32,
     plan: u32,
+    len: u16,
 }
 
 impl Overrides {
@@ -49,7 +48,7 @@ impl Overrides {
             return None;
         }
         let fingerprint = self.fingerprinter.fingerprint(subject).0;
-        let row = self.rows.find(fingerprint, |row| self.is(row, fingerprint, subject))?;
+        let row = self.rows.find(fingerprint, |row| self.subject(row) == subject)?;
         self.plans.get(row.plan as usize).map(|plan| &**plan)
     }
 
@@ -80,7 +79,8 @@ impl Overrides {
 
     /// Takes room for `rows` more.
     pub(super) fn reserve(&mut self, rows: usize) {
-        self.rows.reserve(rows, |row| row.fingerprint);
+        let (subjects, fingerprinter) = (&self.subjects, &self.fingerprinter);
+        self.rows.reserve(rows, |row| fingerprinter.fingerprint(piece(subjects, row)).0);
     }
 
     /// The number of these limits, as a plan that rows may share.
@@ -103,14 +103,16 @@ impl Overrides {
     /// many bytes of subjects (4 GiB).
     pub(super) fn insert(&mut self, subject: &[u8], plan: u32) -> bool {
         let fingerprint = self.fingerprinter.fingerprint(subject).0;
-        if self.rows.find(fingerprint, |row| self.is(row, fingerprint, subject)).is_some() {
+        if self.rows.find(fingerprint, |row| self.subject(row) == subject).is_some() {
             return false;
         }
-        let (Ok(start), Ok(len)) = (u32::try_from(self.subjects.len()), u32::try_from(subject.len())) else {
+        let (Ok(start), Ok(len)) = (u32::try_from(self.subjects.len()), u16::try_from(subject.len())) else {
             return false;
         };
         self.subjects.extend_from_slice(subject);
-        self.rows.insert_unique(fingerprint, Row { fingerprint, start, len, plan }, |row| row.fingerprint);
+        let (subjects, fingerprinter) = (&self.subjects, &self.fingerprinter);
+        let hash = |row: &Row| fingerprinter.fingerprint(piece(subjects, row)).0;
+        self.rows.insert_unique(fingerprint, Row { start, plan, len }, hash);
         true
     }
 
@@ -118,14 +120,19 @@ impl Overrides {
         self.subjects.shrink_to_fit();
         self.plans.shrink_to_fit();
         self.by_limits = HashTable::new();
-        self.rows.shrink_to_fit(|row| row.fingerprint);
+        let (subjects, fingerprinter) = (&self.subjects, &self.fingerprinter);
+        self.rows.shrink_to_fit(|row| fingerprinter.fingerprint(piece(subjects, row)).0);
     }
 
-    fn is(&self, row: &Row, fingerprint: u64, subject: &[u8]) -> bool {
-        let (start, len) = (row.start as usize, row.len as usize);
-        row.fingerprint == fingerprint
-            && self.subjects.get(start..).and_then(|rest| rest.get(..len)) == Some(subject)
+    fn subject(&self, row: &Row) -> &[u8] {
+        piece(&self.subjects, row)
     }
+}
+
+/// The subject of a row.
+fn piece<'s>(subjects: &'s [u8], row: &Row) -> &'s [u8] {
+    let start = row.start as usize;
+    subjects.get(start..start + usize::from(row.len)).unwrap_or(&[])
 }
 
 /// Equal for equal limits.
