@@ -821,7 +821,7 @@ tollgate_status tollgate_rules_release(const tollgate_table *table,
 
 /**
  * X-RateLimit-Limit (the burst), X-RateLimit-Remaining, X-RateLimit-Reset
- * (seconds from now).
+ * (seconds until the bucket is full; of a denial at least Retry-After).
  */
 #define TOLLGATE_FIELDS_X_RATELIMIT 1u
 

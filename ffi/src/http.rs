@@ -15,7 +15,7 @@ use crate::status::{
 /// No fields but Retry-After.
 pub const TOLLGATE_FIELDS_OFF: u32 = 0;
 /// X-RateLimit-Limit (the burst), X-RateLimit-Remaining, X-RateLimit-Reset
-/// (seconds from now).
+/// (seconds until the bucket is full; of a denial at least Retry-After).
 pub const TOLLGATE_FIELDS_X_RATELIMIT: u32 = 1;
 /// RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset
 /// (draft-ietf-httpapi-ratelimit-headers-03).

@@ -101,11 +101,13 @@ proptest! {
             prop_assert_eq!(names, ["r", "t"]);
             prop_assert_eq!(integer(&service.1[0].1), decision.remaining);
             let window = integer(&service.1[1].1);
-            prop_assert!(window <= whole_seconds(decision.reset_after).min(MAX_INTEGER));
+            let own_wait = if decision.retry_after == NEVER { 0 } else { decision.retry_after };
+            let reset = whole_seconds(decision.reset_after.max(own_wait)).min(MAX_INTEGER);
+            prop_assert!(window <= reset);
             if let Some(wait) = wait {
                 prop_assert!(window <= wait, "Retry-After names a time before the end of a window");
             } else {
-                prop_assert_eq!(window, whole_seconds(decision.reset_after).min(MAX_INTEGER));
+                prop_assert_eq!(window, reset);
             }
         }
     }
@@ -118,6 +120,16 @@ proptest! {
         let told = value(&fields, &buffer, "Retry-After").map(|text| text.parse::<u64>().unwrap());
         prop_assert_eq!(told, denied.filter(|wait| *wait != NEVER).map(|wait| wait.div_ceil(1_000_000_000)));
         prop_assert!(told != Some(0));
+        let resets = ["X-RateLimit-Reset", "RateLimit-Reset"];
+        for text in resets.into_iter().filter_map(|name| value(&fields, &buffer, name)) {
+            let reset: u64 = text.parse().unwrap();
+            prop_assert!(told.is_none_or(|wait| reset >= wait), "{reset} is before {told:?}");
+        }
+        if let Some(text) = value(&fields, &buffer, "RateLimit") {
+            let longest = items(text).iter().map(|(_, params)| integer(&params[1].1)).max();
+            let wait = told.map(|wait| wait.min(MAX_INTEGER));
+            prop_assert!(wait.is_none() || longest == wait, "{longest:?} is not {told:?}");
+        }
         for field in fields.as_slice() {
             let value = &buffer[field.start..field.end];
             prop_assert!(value.iter().all(|b| matches!(b, b' '..=b'~')), "{}: {value:?}", field.name);
@@ -258,4 +270,26 @@ fn grpc_is_told_by_its_content_type() {
     {
         assert!(!is_grpc(no.as_bytes()), "{no}");
     }
+}
+
+#[test]
+fn a_penalty_that_takes_longer_than_the_bucket_moves_the_reset() {
+    let limit: Limit = "1/s".parse().unwrap();
+    let denied = Decision {
+        allowed: false,
+        limit: 1,
+        remaining: 0,
+        retry_after: 60_000_000_000,
+        reset_after: 500_000_000,
+        delay: 0,
+    };
+    let told = |family, name| {
+        let mut buffer = [0; FIELDS_SIZE];
+        let fields = fields(family, "login", &limit, &denied, &mut buffer).unwrap();
+        assert_eq!(value(&fields, &buffer, "Retry-After"), Some("60"));
+        value(&fields, &buffer, name).unwrap().to_owned()
+    };
+    assert_eq!(told(Family::XRateLimit, "X-RateLimit-Reset"), "60");
+    assert_eq!(told(Family::RateLimit03, "RateLimit-Reset"), "60");
+    assert_eq!(told(Family::RateLimit, "RateLimit"), "\"login\";r=0;t=60");
 }
