@@ -260,3 +260,19 @@ fn no_more_policies_than_can_be_counted() {
     let errors = policies(1025).unwrap_err();
     assert_eq!((errors.len(), errors[0].path.as_str()), (1, "policies"));
 }
+
+/// The table of the section `penalty` in core/RULES.md.
+#[test]
+fn denials_while_a_subject_waits_do_not_count_as_further_ones() {
+    let gate = Gate::new(
+        r#"{ "policies": [ { "name": "login", "limits": [ { "rate": "5/m" } ],
+             "penalty": { "base": "1s", "factor": 2, "max": "15m" } } ] }"#,
+    );
+    assert_eq!(gate.admitted(&[], 5, START), 5);
+    let told = [0, 500, 2_000, 5_000, 9_500, 13_000, 17_500].map(|ms: u64| {
+        let answer = gate.ask(&[], START + ms * 1_000_000);
+        (!answer.allowed).then(|| answer.decision().unwrap().retry_after.div_ceil(SECOND))
+    });
+    assert_eq!(told, [Some(12), Some(12), Some(10), Some(7), Some(8), Some(5), None]);
+    assert_eq!(gate.ask(&[], START + 17_500_000_000).decision().unwrap().retry_after, 16 * SECOND);
+}
