@@ -281,6 +281,8 @@ typedef struct {
     uint32_t                        status;
     uint32_t                        denial;      /* HTTP status */
     ngx_msec_t                      delay;
+    uint64_t                        until;       /* the delay's end, by
+                                                    ngx_http_tollgate_now() */
     ngx_uint_t                      nholds;
     ngx_http_tollgate_hold_t        holds[1];    /* nholds of them */
 } ngx_http_tollgate_ctx_t;
@@ -320,6 +322,11 @@ ngx_http_tollgate_unix_at_zero(void)
     return (uint64_t) ts.tv_sec * 1000000000 + ts.tv_nsec
            - ngx_http_tollgate_now();
 }
+
+
+/* timers have milliseconds; a request never goes on before its time */
+
+#define ngx_http_tollgate_ms(ns)  (ngx_msec_t) (((ns) + 999999) / 1000000)
 
 
 #define ngx_http_tollgate_ctx_place(r)                                        \

@@ -28,20 +28,26 @@ static ngx_int_t ngx_http_tollgate_failed(ngx_http_request_t *r,
 static void ngx_http_tollgate_cleanup(void *data);
 
 
-/* timers have milliseconds; a request never goes on before its time */
+/*
+ * The timer is the connection's, and wakes the request whose turn it is to
+ * send.  Others are never woken: a subrequest in the background, as that of
+ * a mirror, or one that stands in line.  They go on at once.
+ */
 
-#define ngx_http_tollgate_ms(ns)  (ngx_msec_t) (((ns) + 999999) / 1000000)
+#define ngx_http_tollgate_waits(r, limit)                                     \
+    ((limit)->delay && (r)->connection->data == (r))
 
 
 /* a delay that is only reported is not counted as one */
 
 static ngx_inline void
-ngx_http_tollgate_count(ngx_http_tollgate_limit_t *limit,
-    tollgate_decision *decision, ngx_uint_t dry_run)
+ngx_http_tollgate_count(ngx_http_request_t *r,
+    ngx_http_tollgate_limit_t *limit, tollgate_decision *decision,
+    ngx_uint_t dry_run)
 {
     tollgate_decision  d;
 
-    if (decision->delay_ns && !limit->delay) {
+    if (decision->delay_ns && !ngx_http_tollgate_waits(r, limit)) {
         d = *decision;
         d.delay_ns = 0;
         decision = &d;
@@ -88,6 +94,7 @@ ngx_http_tollgate_create_ctx(ngx_http_request_t *r,
     ctx->fields = tlcf->dry_run ? TOLLGATE_FIELDS_OFF : tlcf->fields;
     ctx->status = 0;
     ctx->delay = 0;
+    ctx->until = 0;
     ctx->nholds = 0;
 
     return ctx;
@@ -256,6 +263,7 @@ ngx_http_tollgate_check(ngx_http_request_t *r, ngx_http_tollgate_conf_t *tlcf,
     ngx_http_tollgate_ctx_t **ctxp)
 {
     u_char                     *p, buf[NGX_HTTP_TOLLGATE_KEYS_SIZE];
+    uint64_t                    now;
     ngx_int_t                   rc;
     tollgate_status             status;
     tollgate_request            request;
@@ -280,10 +288,12 @@ ngx_http_tollgate_check(ngx_http_request_t *r, ngx_http_tollgate_conf_t *tlcf,
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
+    now = ngx_http_tollgate_now();
+
     if (limit->concurrency) {
         status = tollgate_table_acquire(&limit->zone->table, request.key,
                                         request.key_len, request.limit,
-                                        request.cost, ngx_http_tollgate_now(),
+                                        request.cost, now,
                                         &ctx->decision, &ctx->holds[0].hold);
 
         if (status == TOLLGATE_OK && ctx->decision.allowed) {
@@ -294,8 +304,7 @@ ngx_http_tollgate_check(ngx_http_request_t *r, ngx_http_tollgate_conf_t *tlcf,
     } else {
         status = tollgate_table_check(&limit->zone->table, request.key,
                                       request.key_len, request.limit,
-                                      request.cost, ngx_http_tollgate_now(),
-                                      &ctx->decision);
+                                      request.cost, now, &ctx->decision);
     }
 
     if (status != TOLLGATE_OK) {
@@ -304,11 +313,12 @@ ngx_http_tollgate_check(ngx_http_request_t *r, ngx_http_tollgate_conf_t *tlcf,
 
     ngx_http_tollgate_tell(ctx, limit);
 
-    if (ctx->decision.delay_ns && limit->delay) {
+    if (ctx->decision.delay_ns && ngx_http_tollgate_waits(r, limit)) {
         ctx->delay = ngx_http_tollgate_ms(ctx->decision.delay_ns);
+        ctx->until = now + ctx->decision.delay_ns;
     }
 
-    ngx_http_tollgate_count(limit, &ctx->decision, tlcf->dry_run);
+    ngx_http_tollgate_count(r, limit, &ctx->decision, tlcf->dry_run);
 
     *ctxp = ctx;
 
@@ -406,7 +416,7 @@ ngx_http_tollgate_check_layers(ngx_http_request_t *r,
 
         for (i = from; i < to; i++) {
             if (!decisions[i].allowed) {
-                ngx_http_tollgate_count(limits[i], &decisions[i],
+                ngx_http_tollgate_count(r, limits[i], &decisions[i],
                                         tlcf->dry_run);
             }
         }
@@ -445,11 +455,14 @@ ngx_http_tollgate_check_layers(ngx_http_request_t *r,
                 best = i;
             }
 
-            if (limits[i]->delay && decisions[i].delay_ns > delay) {
+            if (decisions[i].delay_ns > delay
+                && ngx_http_tollgate_waits(r, limits[i]))
+            {
                 delay = decisions[i].delay_ns;
             }
 
-            ngx_http_tollgate_count(limits[i], &decisions[i], tlcf->dry_run);
+            ngx_http_tollgate_count(r, limits[i], &decisions[i],
+                                    tlcf->dry_run);
 
             if (limits[i]->concurrency) {
                 ctx->holds[ctx->nholds].table = &limits[i]->zone->table;
@@ -459,6 +472,7 @@ ngx_http_tollgate_check_layers(ngx_http_request_t *r,
         }
 
         ctx->delay = ngx_http_tollgate_ms(delay);
+        ctx->until = now + delay;
     }
 
     if (n) {

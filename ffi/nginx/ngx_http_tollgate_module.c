@@ -249,7 +249,9 @@ ngx_http_tollgate_wait(ngx_http_request_t *r, ngx_msec_t delay)
 static void
 ngx_http_tollgate_delay(ngx_http_request_t *r)
 {
-    ngx_event_t  *wev;
+    uint64_t                  now;
+    ngx_event_t              *wev;
+    ngx_http_tollgate_ctx_t  *ctx;
 
     ngx_log_debug0(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
                    "tollgate delay");
@@ -262,6 +264,17 @@ ngx_http_tollgate_delay(ngx_http_request_t *r)
             ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
         }
 
+        return;
+    }
+
+    /* a timer counts from the cached time, which may have been an old one */
+
+    ctx = ngx_http_tollgate_get_ctx(r);
+    now = ngx_http_tollgate_now();
+
+    if (ctx && now < ctx->until) {
+        wev->delayed = 1;
+        ngx_add_timer(wev, ngx_http_tollgate_ms(ctx->until - now) + 1);
         return;
     }
 

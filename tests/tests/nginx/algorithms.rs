@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tollgate_tests::nginx::{Conn, Nginx};
+use tollgate_tests::nginx::{Conn, Nginx, request};
 
 fn limited(limit: &str) -> Nginx {
     Nginx::start(&format!(
@@ -281,4 +281,30 @@ fn a_cost_that_is_no_number_is_one_and_digits_never_make_it_cheaper() {
         assert_eq!(nginx.get_as("a", &format!("/?cost={cost}")).status, 422, "cost {cost}");
     }
     assert!(nginx.error_log().contains("the cost of limit \"it\" is not a number"));
+}
+
+#[test]
+fn a_delayed_request_is_never_early_though_the_worker_stalls() {
+    // A worker that was busy has a cached time from before, and its timers count from that.
+    let nginx = Nginx::start(
+        "tollgate_zone main size=1m;
+         server { listen 127.0.0.1:@port@;
+             location / { tollgate zone=main key=$http_x_api_key rate=1r/s burst=9 delay; empty_gif; }
+             location = /slow { if ($http_x_slow ~ '^(a+)+$') { return 204; } empty_gif; } }",
+    );
+    let start = Instant::now();
+    assert_eq!(nginx.get_as("a", "/").status, 200);
+    // All on one connection at once: they are handled between two looks at the clock.
+    let mut conn = Conn::open(nginx.port(1));
+    let mut all = request("GET", "/slow", &[("X-Slow", "aaaaaaaaaaaaaaaaaaaab")]).repeat(4);
+    all.extend(request("GET", "/", &[("X-Api-Key", "a")]));
+    conn.raw(&all);
+    for _ in 0..4 {
+        assert_eq!(conn.response_to("GET").unwrap().status, 200);
+    }
+    // Another request makes the worker look at the clock while the fifth waits.
+    assert_eq!(nginx.get_as("b", "/").status, 200);
+    assert_eq!(conn.response_to("GET").unwrap().status, 200);
+    let after = start.elapsed();
+    assert!(after >= Duration::from_secs(1), "{after:?}");
 }
