@@ -26,7 +26,7 @@ mod respond;
 mod select;
 
 pub use check::{Answer, Outcome, check, give_back};
-pub use explain::{Explained, KeyField, KeyValue, Mismatch, Printable};
+pub use explain::{Explained, HeaderUse, KeyField, KeyValue, Mismatch, Printable};
 pub use json::RuleError;
 pub use key::SubjectKey;
 pub use model::{

@@ -7,7 +7,7 @@ use tollgate_core::table::{Config, OwnedTable, Table};
 use tollgate_core::{Limit, Nanos};
 
 use super::faults::Faults;
-use super::record::Record;
+use super::record::{MAX_HEADERS, Record};
 use super::timeline::{Kind, Timeline};
 use super::top::Top;
 use crate::failure::Failure;
@@ -85,6 +85,8 @@ pub(crate) struct Engine<'r, 't> {
     pub(crate) span: Option<(Nanos, Nanos)>,
     /// The header field that the first unidentified request lacks.
     pub(crate) missing: Option<&'r str>,
+    /// Header fields that some line has told, by their place in the rules' list.
+    pub(crate) told: [bool; MAX_HEADERS],
     /// Requests that matched more limits than one may have.
     pub(crate) overflows: u64,
     /// Of the last request, to be filled again.
@@ -103,6 +105,7 @@ impl<'r, 't> Engine<'r, 't> {
             faults: Faults::default(),
             span: None,
             missing: None,
+            told: [false; MAX_HEADERS],
             overflows: 0,
             selection: Selection::default(),
         }
@@ -121,6 +124,9 @@ impl<'r, 't> Engine<'r, 't> {
             }
         };
         self.totals.requests += 1;
+        for (told, value) in self.told.iter_mut().zip(record.request.headers) {
+            *told |= value.is_some();
+        }
         self.totals.logged_429 += u64::from(record.was_limited);
         let kind = match self.rules.select_into(&record.request, &mut self.selection) {
             Ok(()) => self.decide(at),

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 use tollgate_core::limit::Algorithm;
-use tollgate_core::policy::Store;
+use tollgate_core::policy::{HeaderUse, Store};
 
 use super::chart;
 use super::engine::{Engine, PolicyTotals, Totals};
@@ -267,6 +267,7 @@ fn notes(engine: &Engine<'_, '_>) -> Vec<String> {
             format_args!("http_{}", header.replace('-', "_"))
         ));
     }
+    untold(engine, &mut notes);
     let stats = engine.table.stats();
     if stats.evictions > 0 {
         notes.push(format!(
@@ -300,4 +301,32 @@ fn notes(engine: &Engine<'_, '_>) -> Vec<String> {
         notes.push("policies that count in Redis were counted as if this log were all traffic".into());
     }
     notes
+}
+
+/// Header fields that the rules look at and no line tells: what was counted is
+/// not what a host would count.
+fn untold(engine: &Engine<'_, '_>, notes: &mut Vec<String>) {
+    if engine.totals.requests == 0 {
+        return;
+    }
+    let rules = engine.rules;
+    for (header, _) in rules.headers().iter().zip(engine.told).filter(|(_, told)| !told) {
+        let mut effects = Vec::new();
+        for policy in rules.policies() {
+            let used = rules.headers_asked(policy).find(|(name, _)| name == header);
+            let effect = match used {
+                None => continue,
+                Some((_, HeaderUse::Key)) => "counts all requests as one",
+                Some((_, HeaderUse::PartOfKey)) => "counts without it",
+                Some((_, HeaderUse::Match)) => "looks for it in vain",
+            };
+            effects.push(format!("policy {} {effect}", policy.name()));
+        }
+        if !effects.is_empty() {
+            notes.push(format!(
+                "this log does not tell {header}; {}. Log it: cli/README.md has a JSON log_format for that",
+                effects.join(", ")
+            ));
+        }
+    }
 }

@@ -202,6 +202,26 @@ fn too_small_a_table_is_told() {
 }
 
 #[test]
+fn header_fields_that_no_line_tells_are_noted() {
+    const RULES: &str = r#"{ "identity": { "api_key": { "header": "x-api-key" } }, "policies": [
+      { "name": "orders", "key": ["api_key"], "limits": [ { "rate": "2/m" } ] },
+      { "name": "both", "key": ["api_key", "ip"], "limits": [ { "rate": "9/m" } ] },
+      { "name": "agents", "key": ["header:user-agent"], "limits": [ { "rate": "9/m" } ] },
+      { "name": "free", "match": { "header": { "x-plan": "free" } }, "limits": [ { "rate": "9/m" } ] } ] }"#;
+    let told = [
+        "this log does not tell x-api-key; policy orders counts all requests as one, policy both counts \
+         without it. Log it: cli/README.md has a JSON log_format for that",
+        "this log does not tell x-plan; policy free looks for it in vain. Log it: cli/README.md has a JSON \
+         log_format for that",
+    ];
+    assert_eq!(replay(RULES, COMBINED.as_bytes(), &[])["notes"], serde_json::json!(told));
+    let run = tollgate_with(&["replay", "-", "--rules", &rules(RULES)], COMBINED.as_bytes());
+    assert_eq!((run.code, run.stderr), (0, told.map(|note| format!("note: {note}\n")).concat()));
+    // One line that tells it is enough.
+    assert_eq!(replay(RULES, CSV.as_bytes(), &[])["notes"].as_array().unwrap().len(), 2, "agent and plan");
+}
+
+#[test]
 fn what_a_log_cannot_tell_is_said() {
     const RULES: &str = r#"{ "policies": [ { "name": "p", "store": "redis",
       "limits": [ { "algorithm": "concurrency", "rate": "1/m" }, { "algorithm": "sliding_log", "rate": "3/m" } ] } ] }"#;

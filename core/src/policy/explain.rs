@@ -56,6 +56,17 @@ pub enum Mismatch<'r> {
     OthersApply,
 }
 
+/// What a policy does with a header field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeaderUse {
+    /// It counts by this field alone.
+    Key,
+    /// It counts by this field and others.
+    PartOfKey,
+    /// It is only for requests whose field is so.
+    Match,
+}
+
 /// One part of a key and its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyField<'r> {
@@ -121,6 +132,28 @@ impl Rules {
         // Behind the policy's name and the number of the limit.
         let subject = value(key).and_then(|(_, rest)| value(rest)).map_or(&[][..], |(_, rest)| rest);
         self.policies.get(policy).map(|policy| self.subject_fields(policy, subject)).unwrap_or_default()
+    }
+
+    /// The header fields without which a policy counts or matches otherwise,
+    /// and nobody is told. Not among them: identities that are required, what
+    /// tells the cost, and the chain of proxies.
+    pub fn headers_asked<'r>(&'r self, policy: &'r Policy) -> impl Iterator<Item = (&'r str, HeaderUse)> {
+        let in_key = if policy.key.len() == 1 { HeaderUse::Key } else { HeaderUse::PartOfKey };
+        let key = policy.key.iter().filter_map(|part| self.field_of(*part));
+        let matched = policy.matcher.headers.iter().map(|(place, _)| *place);
+        let all = key.map(move |place| (place, in_key)).chain(matched.map(|place| (place, HeaderUse::Match)));
+        all.filter_map(|(place, used)| Some((self.headers.get(place)?.as_str(), used)))
+    }
+
+    fn field_of(&self, part: KeyPart) -> Option<usize> {
+        let named = match part {
+            KeyPart::ApiKey => &self.identity.api_key,
+            KeyPart::User => &self.identity.user,
+            KeyPart::Tenant => &self.identity.tenant,
+            KeyPart::Header(place) => return Some(place),
+            KeyPart::Ip | KeyPart::Route | KeyPart::Method | KeyPart::Path | KeyPart::Global => return None,
+        };
+        named.as_ref().filter(|named| !named.required).map(|named| named.header)
     }
 
     fn mismatches<'r>(&'r self, policy: &'r Policy, request: &Attributes<'_>) -> Vec<Mismatch<'r>> {
