@@ -21,6 +21,7 @@ static ngx_int_t ngx_http_tollgate_write_state(ngx_cycle_t *cycle,
 static ngx_int_t ngx_http_tollgate_check_state(ngx_cycle_t *cycle,
     ngx_http_tollgate_main_conf_t *tmcf);
 static ngx_uint_t ngx_http_tollgate_runs(ngx_cycle_t *cycle);
+static ngx_int_t ngx_http_tollgate_pid(ngx_cycle_t *cycle);
 static ssize_t ngx_http_tollgate_read_file(u_char *name, u_char *buf,
     size_t size);
 
@@ -59,9 +60,14 @@ ngx_http_tollgate_init_module(ngx_cycle_t *cycle)
         return ngx_http_tollgate_check_state(cycle, tmcf);
     }
 
-    /* without the file only the early warning of "nginx -t" is missing */
+    /*
+     * without the file only the early warning of "nginx -t" is missing;
+     * after an upgrade of the binary it is the new master's
+     */
 
-    (void) ngx_http_tollgate_write_state(cycle, tmcf);
+    if (ngx_new_binary == 0) {
+        (void) ngx_http_tollgate_write_state(cycle, tmcf);
+    }
 
     return NGX_OK;
 }
@@ -70,7 +76,19 @@ ngx_http_tollgate_init_module(ngx_cycle_t *cycle)
 void
 ngx_http_tollgate_exit_master(ngx_cycle_t *cycle)
 {
+    ngx_int_t  pid;
     ngx_str_t  path;
+
+    /*
+     * nginx has deleted the pid file, or that with ".oldbin": after an upgrade
+     * of the binary there is one of the new master, and so is the state
+     */
+
+    pid = ngx_http_tollgate_pid(cycle);
+
+    if (ngx_new_binary || (pid > 0 && pid != (ngx_int_t) ngx_pid)) {
+        return;
+    }
 
     if (ngx_http_tollgate_state_path(cycle, "", &path) == NGX_OK) {
         (void) ngx_delete_file(path.data);
@@ -263,9 +281,19 @@ ngx_http_tollgate_check_state(ngx_cycle_t *cycle,
 static ngx_uint_t
 ngx_http_tollgate_runs(ngx_cycle_t *cycle)
 {
+    ngx_int_t  pid;
+
+    pid = ngx_http_tollgate_pid(cycle);
+
+    return pid > 1 && (kill((pid_t) pid, 0) == 0 || ngx_errno == NGX_EPERM);
+}
+
+
+static ngx_int_t
+ngx_http_tollgate_pid(ngx_cycle_t *cycle)
+{
     u_char            buf[NGX_INT64_LEN + 2];
     ssize_t           n;
-    ngx_int_t         pid;
     ngx_core_conf_t  *ccf;
 
     ccf = (ngx_core_conf_t *) ngx_get_conf(cycle->conf_ctx, ngx_core_module);
@@ -276,13 +304,7 @@ ngx_http_tollgate_runs(ngx_cycle_t *cycle)
         n--;
     }
 
-    if (n <= 0) {
-        return 0;
-    }
-
-    pid = ngx_atoi(buf, n);
-
-    return pid > 1 && (kill((pid_t) pid, 0) == 0 || ngx_errno == NGX_EPERM);
+    return (n > 0) ? ngx_atoi(buf, n) : NGX_ERROR;
 }
 
 

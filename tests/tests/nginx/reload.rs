@@ -233,3 +233,25 @@ fn a_binary_upgrade_serves_on_and_begins_with_empty_zones() {
     nginx.wait_until("the new master to leave", |n| !n.worker_pids().contains(&pid));
     assert_eq!(nginx.get_as("a", "/").status, 429, "the old zone still knows");
 }
+
+#[test]
+fn after_a_binary_upgrade_the_configuration_test_knows_the_new_zones() {
+    let limit = "rate=2/d name=it";
+    let nginx = Nginx::start_daemon(&conf("size=1m", limit));
+    let pid_file = nginx.dir().join("nginx.pid");
+    nginx.write_conf(&conf("size=2m", limit));
+    nginx.signal(libc::SIGUSR2);
+    let pid_now = || std::fs::read_to_string(&pid_file).ok().and_then(|pid| pid.trim().parse::<u32>().ok());
+    nginx.wait_until("the new master", |n| pid_now().is_some_and(|pid| pid != n.pid()));
+    let pid = pid_now().unwrap();
+    nginx.wait_until("its zones", |n| n.dir().join("nginx.pid.tollgate").exists());
+    nginx.signal(libc::SIGQUIT);
+    let old = format!("/proc/{}", nginx.pid());
+    nginx.wait_until("the old master to leave", |_| !std::path::Path::new(&old).exists());
+    let (ok, said) = nginx.test_beside(&conf("size=1m", limit));
+    let known = !ok && said.contains("zone \"main\" runs with size=2097152");
+    tollgate_tests::nginx::send_signal(pid, libc::SIGTERM);
+    nginx.wait_until("the new master to leave", |_| !pid_file.exists());
+    assert!(known, "{said}");
+    nginx.wait_until("its zones to be forgotten", |n| !n.dir().join("nginx.pid.tollgate").exists());
+}
