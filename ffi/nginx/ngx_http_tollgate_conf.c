@@ -119,7 +119,8 @@ ngx_http_tollgate_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         }
 
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "invalid parameter \"%V\"", &value[i]);
+                           "invalid parameter \"%V\": size=size, and rows= "
+                           "and row_entries= with a number from 1", &value[i]);
         return NGX_CONF_ERROR;
     }
 
@@ -265,7 +266,9 @@ ngx_http_tollgate(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     invalid:
 
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "invalid parameter \"%V\"", &value[i]);
+                           "invalid parameter \"%V\": zone=, key=, rate=, "
+                           "burst=, algorithm=, cost=, delay, name=, status= "
+                           "and status_over= are legal", &value[i]);
         return NGX_CONF_ERROR;
     }
 

@@ -4,12 +4,14 @@
  * rows takes a good part of a second.  The master does it while it reads its
  * configuration; a worker in a thread of its own that ends with the work, so
  * that its requests go on meanwhile.  The thread touches nothing but the
- * load: no pool, no log, no cached time.
+ * load and the zones' memory: no pool, no log, no cached time.  So a process
+ * may end while its thread is at work.
  */
 
 
 #include "ngx_http_tollgate.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 
 
@@ -28,14 +30,35 @@ static void *ngx_http_tollgate_thread(void *data);
 ngx_http_tollgate_load_t *
 ngx_http_tollgate_create_load(ngx_http_tollgate_rules_t *rules)
 {
-    ngx_http_tollgate_load_t  *load;
+    size_t                      size;
+    ngx_uint_t                  i;
+    ngx_http_tollgate_load_t   *load;
+    ngx_http_tollgate_zone_t  **zones;
 
-    load = ngx_calloc(sizeof(ngx_http_tollgate_load_t), ngx_cycle->log);
+    size = sizeof(ngx_http_tollgate_load_t)
+           + rules->zones.nelts * sizeof(tollgate_table)
+           + rules->path.len + 1;
+
+    load = ngx_calloc(size, ngx_cycle->log);
     if (load == NULL) {
         return NULL;
     }
 
-    load->rules = rules;
+    load->tables = (tollgate_table *) (load + 1);
+    load->ntables = rules->zones.nelts;
+
+    zones = rules->zones.elts;
+
+    for (i = 0; i < load->ntables; i++) {
+        load->tables[i] = zones[i]->table;
+    }
+
+    load->path.len = rules->path.len;
+    load->path.data = (u_char *) (load->tables + load->ntables);
+    ngx_memcpy(load->path.data, rules->path.data, rules->path.len);
+
+    ngx_memcpy(load->seed, rules->seed, sizeof(load->seed));
+
     load->result = NGX_ERROR;
     load->known = rules->file;
 
@@ -87,24 +110,23 @@ ngx_http_tollgate_stat(ngx_file_info_t *fi, ngx_http_tollgate_file_t *file)
 void
 ngx_http_tollgate_read_rules(ngx_http_tollgate_load_t *load)
 {
-    size_t                      len;
-    u_char                     *text;
-    ngx_fd_t                    fd;
-    ngx_uint_t                  i, tries;
-    tollgate_status             status;
-    ngx_http_tollgate_zone_t  **zones;
+    size_t           len;
+    u_char          *text;
+    ngx_fd_t         fd;
+    ngx_uint_t       i, tries;
+    tollgate_status  status;
 
     len = 0;
     text = NULL;
 
     for (tries = 0; tries < NGX_HTTP_TOLLGATE_READS; tries++) {
 
-        fd = open((const char *) load->rules->path.data,
+        fd = open((const char *) load->path.data,
                   O_RDONLY|O_NONBLOCK|O_CLOEXEC);
 
         if (fd == NGX_INVALID_FILE) {
             load->err = ngx_errno;
-            load->what = ngx_open_file_n "failed";
+            load->what = ngx_open_file_n " failed";
 
             /* a file that is there and not readable has a state of its own */
 
@@ -144,7 +166,7 @@ ngx_http_tollgate_read_rules(ngx_http_tollgate_load_t *load)
         return;
     }
 
-    status = tollgate_rules_parse((char *) text, len, load->rules->seed,
+    status = tollgate_rules_parse((char *) text, len, load->seed,
                                   ngx_http_tollgate_unix_at_zero(),
                                   &load->compiled, load->message,
                                   sizeof(load->message));
@@ -157,15 +179,14 @@ ngx_http_tollgate_read_rules(ngx_http_tollgate_load_t *load)
 
     if (load->accept) {
 
-        zones = load->rules->zones.elts;
+        for (i = 0; i < load->ntables; i++) {
 
-        for (i = 0; i < load->rules->zones.nelts; i++) {
-
-            if (tollgate_rules_accepts(load->compiled, &zones[i]->table,
+            if (tollgate_rules_accepts(load->compiled, &load->tables[i],
                                        load->message, sizeof(load->message))
                 != TOLLGATE_OK)
             {
-                load->what = "does not fit into its zone";
+                load->what = "does not fit into its zone: see rows= and "
+                             "row_entries= of \"tollgate_zone\"";
                 return;
             }
         }
@@ -297,4 +318,36 @@ ngx_uint_t
 ngx_http_tollgate_load_done(ngx_http_tollgate_load_t *load)
 {
     return __atomic_load_n(&load->done, __ATOMIC_ACQUIRE);
+}
+
+
+/*
+ * The process ends and does not wait for its thread, which may have seconds
+ * of work.  The load is left to the thread, and the code that it runs stays
+ * mapped, though nginx unloads its modules before the end.
+ */
+
+ngx_int_t
+ngx_http_tollgate_abandon_load(void)
+{
+    Dl_info  module, nginx;
+
+    if (ngx_process != NGX_PROCESS_WORKER && !ngx_terminate && !ngx_quit) {
+        return NGX_DECLINED;
+    }
+
+    if (dladdr((void *) ngx_http_tollgate_thread, &module) == 0
+        || dladdr((void *) ngx_destroy_pool, &nginx) == 0)
+    {
+        return NGX_DECLINED;
+    }
+
+    if (module.dli_fbase != nginx.dli_fbase
+        && dlopen(module.dli_fname, RTLD_NOW|RTLD_NOLOAD|RTLD_NODELETE)
+           == NULL)
+    {
+        return NGX_DECLINED;
+    }
+
+    return NGX_OK;
 }

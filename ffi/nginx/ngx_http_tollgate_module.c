@@ -18,6 +18,8 @@ static ngx_int_t ngx_http_tollgate_enforce(ngx_http_request_t *r,
 static ngx_int_t ngx_http_tollgate_wait(ngx_http_request_t *r,
     ngx_msec_t delay);
 static void ngx_http_tollgate_delay(ngx_http_request_t *r);
+static char *ngx_http_tollgate_set_enum(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
 static void *ngx_http_tollgate_create_main_conf(ngx_conf_t *cf);
 static void *ngx_http_tollgate_create_conf(ngx_conf_t *cf);
 static char *ngx_http_tollgate_merge_conf(ngx_conf_t *cf, void *parent,
@@ -61,7 +63,7 @@ static ngx_command_t  ngx_http_tollgate_commands[] = {
 
     { ngx_string("tollgate_headers"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
-      ngx_conf_set_enum_slot,
+      ngx_http_tollgate_set_enum,
       NGX_HTTP_LOC_CONF_OFFSET,
       offsetof(ngx_http_tollgate_conf_t, fields),
       &ngx_http_tollgate_fields },
@@ -75,7 +77,7 @@ static ngx_command_t  ngx_http_tollgate_commands[] = {
 
     { ngx_string("tollgate_log_level"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
-      ngx_conf_set_enum_slot,
+      ngx_http_tollgate_set_enum,
       NGX_HTTP_LOC_CONF_OFFSET,
       offsetof(ngx_http_tollgate_conf_t, log_level),
       &ngx_http_tollgate_log_levels },
@@ -287,6 +289,40 @@ ngx_http_tollgate_delay(ngx_http_request_t *r)
     r->write_event_handler = ngx_http_core_run_phases;
 
     ngx_http_core_run_phases(r);
+}
+
+
+/* as ngx_conf_set_enum_slot(), which does not tell what is legal */
+
+static char *
+ngx_http_tollgate_set_enum(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    u_char            list[128], *p;
+    ngx_str_t        *value;
+    ngx_uint_t        i;
+    ngx_conf_enum_t  *e;
+
+    value = cf->args->elts;
+    e = cmd->post;
+    p = list;
+
+    for (i = 0; e[i].name.len != 0; i++) {
+
+        if (e[i].name.len == value[1].len
+            && ngx_strcasecmp(e[i].name.data, value[1].data) == 0)
+        {
+            return ngx_conf_set_enum_slot(cf, cmd, conf);
+        }
+
+        p = ngx_slprintf(p, list + sizeof(list), "%s%V", i ? ", " : "",
+                         &e[i].name);
+    }
+
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                       "invalid value \"%V\" of \"%V\": one of %*s",
+                       &value[1], &cmd->name, (size_t) (p - list), list);
+
+    return NGX_CONF_ERROR;
 }
 
 

@@ -159,13 +159,18 @@ ngx_http_tollgate_forget_rules(void *data)
 
     if (rules->load) {
 
-        /* the thread reads what goes with this pool */
+        if (ngx_http_tollgate_load_done(rules->load)
+            || ngx_http_tollgate_abandon_load() != NGX_OK)
+        {
+            /* the zones, which the thread reads, may go with the cycle */
 
-        while (!ngx_http_tollgate_load_done(rules->load)) {
-            ngx_msleep(1);
+            while (!ngx_http_tollgate_load_done(rules->load)) {
+                ngx_msleep(1);
+            }
+
+            ngx_http_tollgate_free_load(rules->load);
         }
 
-        ngx_http_tollgate_free_load(rules->load);
         rules->load = NULL;
     }
 
@@ -259,7 +264,9 @@ ngx_http_tollgate_bind_rules(ngx_http_tollgate_zone_t *zone, ngx_log_t *log)
     {
         ngx_log_error(NGX_LOG_EMERG, log, 0,
                       "zone \"%V\" with rows=%uL row_entries=%uL cannot hold "
-                      "the rules \"%V\": %s in %s:%ui", &zone->name,
+                      "the rules \"%V\": %s: \"tollgate_zone\" needs rows=, "
+                      "one a key, and row_entries=, the largest such limit "
+                      "in %s:%ui", &zone->name,
                       zone->rows, zone->row_entries, &rules->path, message,
                       rules->conf_file, rules->line);
         return NGX_ERROR;
@@ -552,7 +559,7 @@ ngx_http_tollgate_refuse(ngx_uint_t level, ngx_http_tollgate_load_t *load,
     char  *line, *next;
 
     ngx_log_error(level, log, load->err, "rules \"%V\": the file %s%s",
-                  &load->rules->path, load->what, end);
+                  &load->path, load->what, end);
 
     for (line = load->message; *line; line = next) {
 
@@ -565,7 +572,7 @@ ngx_http_tollgate_refuse(ngx_uint_t level, ngx_http_tollgate_load_t *load,
             next = line + ngx_strlen(line);
         }
 
-        ngx_log_error(level, log, 0, "rules \"%V\": %s", &load->rules->path,
+        ngx_log_error(level, log, 0, "rules \"%V\": %s", &load->path,
                       line);
     }
 }

@@ -57,10 +57,20 @@ fn unknown_words_are_named() {
         &location("tollgate zone=main key=$uri rate=1r/s algorithm=gcra;"),
         &["unknown algorithm \"gcra\"", "token_bucket", "concurrency"],
     );
-    refused(&location("tollgate_headers x-rate;"), &["invalid value \"x-rate\""]);
-    refused(&location("tollgate_log_level debug;"), &["invalid value \"debug\""]);
+    refused(
+        &location("tollgate zone=main key=$uri rate=1r/s brust=5;"),
+        &["zone=, key=, rate=, burst=, algorithm=, cost=, delay, name=, status= and status_over= are legal"],
+    );
+    refused(
+        &location("tollgate_headers x-rate;"),
+        &["invalid value \"x-rate\"", "\"tollgate_headers\"", "off, x-ratelimit, ratelimit-03, ratelimit in"],
+    );
+    refused(
+        &location("tollgate_log_level debug;"),
+        &["invalid value \"debug\"", "info, notice, warn, error in"],
+    );
     refused(&location("tollgate_dry_run maybe;"), &["invalid value \"maybe\""]);
-    refused("tollgate_zone main size=1m colour=red;", &["invalid parameter \"colour=red\""]);
+    refused("tollgate_zone main size=1m colour=red;", &["invalid parameter \"colour=red\"", "rows="]);
 }
 
 #[test]

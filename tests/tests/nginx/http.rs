@@ -338,3 +338,36 @@ fn the_status_444_closes_the_connection() {
     assert!(conn.response_to("GET").is_none(), "not a byte");
     assert_eq!(nginx.access_log(2), ["200", "444"]);
 }
+
+/// The two maps of ffi/nginx/README.md.
+#[test]
+fn maps_count_who_has_no_key_by_address_and_ipv6_by_network() {
+    let nginx = Nginx::start(
+        r#"tollgate_zone main size=1m; set_real_ip_from 127.0.0.1; real_ip_header X-Real-IP;
+         map $http_x_api_key $client {
+             ""      "address $binary_remote_addr";
+             default "key $http_x_api_key";
+         }
+         map $binary_remote_addr $network {
+             "~(?s)^(?<prefix>.{8}).{8}$"  $prefix;
+             default                       $binary_remote_addr;
+         }
+         server { listen 127.0.0.1:@port@;
+             location /bare { tollgate zone=main key=$http_x_api_key rate=1/d name=bare; empty_gif; }
+             location /key { tollgate zone=main key=$client rate=1/d name=key; empty_gif; }
+             location /net { tollgate zone=main key=$network rate=1/d name=net; empty_gif; } }"#,
+    );
+    let from = |address: &str, path| nginx.get(path, &[("X-Real-IP", address)]).status;
+    assert_eq!([from("192.0.2.1", "/bare"), from("192.0.2.1", "/bare")], [200, 200], "an empty key");
+    assert_eq!(
+        [from("192.0.2.1", "/key"), from("192.0.2.1", "/key"), from("192.0.2.2", "/key")],
+        [200, 429, 200]
+    );
+    assert_eq!(nginx.statuses("a", "/key", 2), [200, 429]);
+    assert_eq!(
+        [from("192.0.2.1", "/net"), from("192.0.2.1", "/net"), from("192.0.2.2", "/net")],
+        [200, 429, 200]
+    );
+    let [first, same, other] = ["2001:db8:0:a::1", "2001:db8:0:a:ffff::a", "2001:db8:0:b::1"];
+    assert_eq!([from(first, "/net"), from(same, "/net"), from(other, "/net")], [200, 429, 200]);
+}

@@ -376,7 +376,13 @@ fn nginx_t_checks_the_file_and_says_all_that_is_wrong() {
     refused("", &["line 1, column"]);
     refused(
         r#"{ "policies": [ { "name": "deep", "limits": [ { "rate": "65/s", "algorithm": "sliding_log" } ] } ] }"#,
-        &["zone \"main\"", "cannot hold the rules", "policy deep"],
+        &[
+            "zone \"main\"",
+            "cannot hold the rules",
+            "policy deep",
+            "\"tollgate_zone\" needs rows=",
+            "row_entries=",
+        ],
     );
     let file = RulesFile::new("{}");
     file.remove();

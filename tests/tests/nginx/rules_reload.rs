@@ -173,7 +173,7 @@ fn a_bad_row_of_ten_thousand_changes_nothing_and_is_told_once() {
 fn a_file_that_is_gone_leaves_the_rules_in_force() {
     let (nginx, file) = start_with(2, &limited_to("6/d"), "");
     file.remove();
-    nginx.wait_until("the loss", |n| n.error_log().contains("failed, the rules in force stay"));
+    nginx.wait_until("the loss", |n| n.error_log().contains("open() failed, the rules in force stay"));
     thread::sleep(Duration::from_millis(400));
     assert_eq!(limit_told(&nginx), 6);
     assert_eq!(nginx.error_log().matches("the rules in force stay").count(), 1);
@@ -190,7 +190,9 @@ fn rules_that_the_zone_cannot_hold_are_refused_when_they_come() {
     file.write(&document(&[
         r#"{ "name": "busy", "limits": [ { "rate": "1000/30s", "algorithm": "concurrency" } ] }"#.to_owned(),
     ]));
-    nginx.wait_until("the refusal", |n| n.error_log().contains("does not fit into its zone"));
+    nginx.wait_until("the refusal", |n| {
+        n.error_log().contains("does not fit into its zone: see rows= and row_entries= of \"tollgate_zone\"")
+    });
     assert!(nginx.error_log().contains("policy busy"), "{}", nginx.error_log());
     assert_eq!(limit_told(&nginx), 6);
     file.write(&limited_to("7/d"));
