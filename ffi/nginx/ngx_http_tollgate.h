@@ -186,10 +186,13 @@ typedef struct {
 typedef struct ngx_http_tollgate_load_s  ngx_http_tollgate_load_t;
 
 
-/* one look at the file; a thread's own until it is done */
+/* one look at the file; a thread's own until it is done, with all it needs */
 
 struct ngx_http_tollgate_load_s {
-    ngx_http_tollgate_rules_t      *rules;
+    ngx_str_t                       path;
+    uint64_t                        seed[2];
+    tollgate_table                 *tables;      /* that it is to fit into */
+    ngx_uint_t                      ntables;
     ngx_http_tollgate_file_t        known;
     ngx_http_tollgate_file_t        file;        /* what was found */
     tollgate_rules                 *compiled;
@@ -376,6 +379,7 @@ void ngx_http_tollgate_stat(ngx_file_info_t *fi,
 void ngx_http_tollgate_read_rules(ngx_http_tollgate_load_t *load);
 ngx_int_t ngx_http_tollgate_start_load(ngx_http_tollgate_load_t *load);
 ngx_uint_t ngx_http_tollgate_load_done(ngx_http_tollgate_load_t *load);
+ngx_int_t ngx_http_tollgate_abandon_load(void);
 void ngx_http_tollgate_free_load(ngx_http_tollgate_load_t *load);
 
 char *ngx_http_tollgate_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);

@@ -2,6 +2,7 @@
 //! requests do not wait for it.
 
 use std::fmt::Write;
+use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,13 +15,17 @@ const ROWS: usize = 300_000;
 
 /// 300,000 subjects with their own limits, one of them with this one.
 fn document(changed: usize, rate: &str) -> String {
+    document_of(ROWS, changed, rate)
+}
+
+fn document_of(rows: usize, changed: usize, rate: &str) -> String {
     let mut text = String::from(
         "{ \"identity\": { \"user\": { \"header\": \"x-user-id\" } }, \"policies\": [\n\
          { \"name\": \"rows\", \"key\": [\"user\"], \"limits\": [ { \"rate\": \"1000/s\" } ], \"overrides\": [\n",
     );
-    for row in 0..ROWS {
+    for row in 0..rows {
         let rate = if row == changed { rate.to_owned() } else { format!("{}/s", 100 + row % 50) };
-        let end = if row + 1 < ROWS { ",\n" } else { "\n" };
+        let end = if row + 1 < rows { ",\n" } else { "\n" };
         write!(text, "{{ \"key\": [\"user-{row}\"], \"limits\": [ {{ \"rate\": \"{rate}\" }} ] }}{end}")
             .unwrap();
     }
@@ -71,4 +76,22 @@ fn three_hundred_thousand_overrides_change_under_load() {
     // A worker that compiled between two requests would keep them waiting for as long as that takes.
     assert!(slowest < Duration::from_millis(400), "{slowest:?}");
     assert!(enforced.iter().all(|&took| took < Duration::from_secs(4)), "{enforced:?}");
+}
+
+#[test]
+fn a_worker_ends_though_it_still_reads_a_huge_document() {
+    let file = RulesFile::new(&document_of(1, 0, "5/s"));
+    let nginx = Nginx::start(&file.http("reload=50ms", ""));
+    let [worker] = nginx.worker_pids()[..] else { panic!("one worker") };
+    let threads = || fs::read_dir(format!("/proc/{worker}/task")).map_or(0, Iterator::count);
+    file.write(&document_of(3 * ROWS, 7, "5/s"));
+    nginx.wait_until("the thread that reads", |_| threads() > 1);
+    let begun = Instant::now();
+    nginx.signal(libc::SIGQUIT);
+    nginx.wait_until("the worker to end", |_| threads() == 0);
+    let took = begun.elapsed();
+    println!("{took:?}");
+    let log = nginx.error_log();
+    assert!(!log.contains("are in force"), "it was read too soon for this test: {log}");
+    assert!(took < Duration::from_millis(300), "{took:?}");
 }
