@@ -20,7 +20,7 @@ static ngx_int_t ngx_http_tollgate_check_layers(ngx_http_request_t *r,
     ngx_http_tollgate_conf_t *tlcf, ngx_http_tollgate_ctx_t **ctxp);
 static void ngx_http_tollgate_give_back(tollgate_request *requests,
     ngx_http_tollgate_limit_t **limits, tollgate_hold *holds, ngx_uint_t n,
-    uint64_t now);
+    uint64_t charged_at);
 static uint64_t ngx_http_tollgate_cost(ngx_http_request_t *r,
     ngx_http_tollgate_limit_t *limit);
 static ngx_int_t ngx_http_tollgate_failed(ngx_http_request_t *r,
@@ -491,7 +491,7 @@ ngx_http_tollgate_check_layers(ngx_http_request_t *r,
 static void
 ngx_http_tollgate_give_back(tollgate_request *requests,
     ngx_http_tollgate_limit_t **limits, tollgate_hold *holds, ngx_uint_t n,
-    uint64_t now)
+    uint64_t charged_at)
 {
     ngx_uint_t  i, from, to;
 
@@ -505,7 +505,8 @@ ngx_http_tollgate_give_back(tollgate_request *requests,
         }
 
         (void) tollgate_table_refund_all(&limits[from]->zone->table,
-                                         &requests[from], to - from, now);
+                                         &requests[from], to - from,
+                                         charged_at);
 
         for (i = from; holds && i < to; i++) {
             if (limits[i]->concurrency) {

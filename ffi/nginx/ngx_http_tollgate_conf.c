@@ -55,7 +55,9 @@ ngx_http_tollgate_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
             if (size <= 0 || size > NGX_MAX_SIZE_T_VALUE / 2) {
                 ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                                   "invalid zone size \"%V\"", &value[i]);
+                                   "invalid zone size \"%V\": a number of "
+                                   "bytes, as 65536, 64k or 10m, from %d",
+                                   &value[i], NGX_HTTP_TOLLGATE_MIN_ZONE);
                 return NGX_CONF_ERROR;
             }
 

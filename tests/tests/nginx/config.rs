@@ -91,7 +91,7 @@ fn zones_are_defined_once_and_before_use_or_after() {
 
 #[test]
 fn zone_sizes_have_a_range() {
-    refused("tollgate_zone main size=0;", &["invalid zone size"]);
+    refused("tollgate_zone main size=0;", &["invalid zone size \"size=0\"", "from 65536"]);
     refused("tollgate_zone main size=lots;", &["invalid zone size \"size=lots\""]);
     refused("tollgate_zone main size=63k;", &["zone \"main\" is too small"]);
     refused("tollgate_zone main size=1m row_entries=5;", &["needs \"rows\""]);
