@@ -142,7 +142,7 @@ impl Subject for Pure {
             State::Tat(tat) => *tat = token_bucket::refund(*tat, limit, now, cost, charged_at),
             State::Window(window) => *window = fixed_window::refund(*window, limit, now, cost, charged_at),
             State::Windows(windows) => {
-                *windows = sliding_window::refund(*windows, limit, now, cost, charged_at)
+                *windows = sliding_window::refund(*windows, limit, now, cost, charged_at);
             }
             State::Log(list) => list.1 = sliding_log::refund(list, limit, cost, charged_at),
             State::Holds(_) => return false,
