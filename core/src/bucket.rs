@@ -133,7 +133,7 @@ impl Bucket {
             return self.answer::<TAKE>(cost, now);
         }
         // The most frequent bucket, without a detour.
-        let now = self.state.latest.hold(now);
+        let (now, latest) = self.state.latest.hold_and_latest(now);
         let mut seen = self.state.tat.load(Ordering::Relaxed);
         loop {
             let Some(admission) = token_bucket::admit(seen, &self.limit, now, cost) else {
@@ -145,7 +145,7 @@ impl Bucket {
             let next = admission.tat(now);
             match self.state.tat.compare_exchange(seen, next, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => {
-                    self.state.latest.note(now);
+                    self.state.latest.note_after(now, latest);
                     return admission.decision(&self.limit);
                 }
                 Err(other) => seen = other,

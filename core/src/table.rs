@@ -260,7 +260,7 @@ impl<'m> Table<'m> {
         // The most frequent limit, without a detour: a slot of this very
         // class, in the first line, whose payload is empty.
         let clock = self.parts.header.clock(key);
-        let at = clock.hold(now);
+        let (at, latest) = clock.hold_and_latest(now);
         let Some((slot, word)) = self.walk(key, limit).find_plain() else {
             return self.answer::<TAKE>(key, limit, cost, now);
         };
@@ -271,7 +271,7 @@ impl<'m> Table<'m> {
             if slot.swap(word, Word { lo: admission.tat(at), ..word }).is_err() {
                 return self.answer::<TAKE>(key, limit, cost, now); // others came first
             }
-            clock.note(at);
+            clock.note_after(at, latest);
         }
         admission.decision(limit)
     }

@@ -45,9 +45,17 @@ impl Latest {
     /// `now`, or the latest instant if `now` is a step back from it.
     #[inline(always)]
     pub(crate) fn hold(&self, now: Nanos) -> Nanos {
+        self.hold_and_latest(now).0
+    }
+
+    /// As [`hold`](Self::hold); also the latest instant itself, for
+    /// [`note_after`](Self::note_after).
+    #[inline(always)]
+    pub(crate) fn hold_and_latest(&self, now: Nanos) -> (Nanos, Nanos) {
         let latest = self.0.load(Ordering::Relaxed);
         // Not before the latest, and far from the horizon: in one comparison.
-        if (now.wrapping_sub(latest) | now) >> 62 == 0 { now } else { step_back(now, latest) }
+        let held = if (now.wrapping_sub(latest) | now) >> 62 == 0 { now } else { step_back(now, latest) };
+        (held, latest)
     }
 
     /// The present, for a refund of what was charged at `charged_at`: the
@@ -60,9 +68,19 @@ impl Latest {
     /// earlier, unless it is so far ahead that it belongs to another clock.
     #[inline]
     pub(crate) fn note(&self, now: Nanos) {
-        let ahead = self.0.load(Ordering::Relaxed).wrapping_sub(now);
-        if ahead > MAX_STEP {
+        let latest = self.0.load(Ordering::Relaxed);
+        if latest.wrapping_sub(now) > MAX_STEP {
             self.0.store(now, Ordering::Relaxed); // behind: the difference wrapped
+        }
+    }
+
+    /// As [`note`](Self::note), with the latest instant that
+    /// [`hold_and_latest`](Self::hold_and_latest) gave: where it is not `now`,
+    /// it is earlier, or another clock's.
+    #[inline(always)]
+    pub(crate) fn note_after(&self, now: Nanos, latest: Nanos) {
+        if latest != now {
+            self.0.store(now, Ordering::Relaxed);
         }
     }
 
