@@ -4,7 +4,7 @@
 //! whoever does not know the seed, the chance that they meet is at most about
 //! `n` in 2^60. That is a theorem, not a hope (Peters, "PolymurHash", 2023), and
 //! it is enough here because fingerprints are never shown to clients, who
-//! therefore learn nothing about the seed. It costs a quarter of SipHash.
+//! therefore learn nothing about the seed. It takes half the instructions of SipHash.
 
 use core::fmt;
 

@@ -62,15 +62,22 @@ enum State {
     Holds(Vec<Nanos>),
 }
 
+/// An account in a pure function's state. Who keeps the state keeps the latest
+/// instant at which it was charged.
 #[derive(Debug)]
-struct Pure {
+pub struct Pure {
     limit: Limit,
     state: State,
     latest: Nanos,
 }
 
 impl Pure {
-    fn new(limit: Limit) -> Pure {
+    /// A full account.
+    ///
+    /// # Panics
+    /// A log of more units than memory holds.
+    #[must_use]
+    pub fn new(limit: Limit) -> Pure {
         let state = match limit.algorithm() {
             Algorithm::TokenBucket | Algorithm::LeakyBucket => State::Tat(token_bucket::Tat::default()),
             Algorithm::FixedWindow => State::Window(fixed_window::Window::default()),

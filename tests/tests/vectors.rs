@@ -5,15 +5,12 @@ use core::mem::MaybeUninit;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 
 use tollgate::*;
-use tollgate_core::algorithm::{
-    fixed_window, leaky_bucket, sliding_log,
-    sliding_log::{Entry, Log},
-    sliding_window, token_bucket,
-};
+use tollgate_core::algorithm::{sliding_window, token_bucket};
 use tollgate_core::bucket::{Bucket, LogBucket};
 use tollgate_core::key::Seed;
 use tollgate_core::table::{Config, Line, OwnedTable};
 use tollgate_core::{Algorithm, Anchor, Decision, Limit, Nanos};
+use tollgate_tests::subject::{Pure, Subject};
 use tollgate_tests::vectors::{self, Vector};
 
 /// What `retry_after` and `reset_after` may add to the exact value.
@@ -34,87 +31,11 @@ fn play_all<A: FnMut(u64, Nanos) -> Decision>(way: &str, make: impl Fn(&Vector) 
     println!("{way}: {} vectors, {steps} steps", vectors.len());
 }
 
-/// A log in a plain list.
-#[derive(Default)]
-struct List(Vec<Entry>, u64);
-
-impl Log for List {
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn entry(&self, age: usize) -> Entry {
-        self.0[age]
-    }
-
-    fn floor(&self) -> u64 {
-        self.1
-    }
-}
-
-/// One algorithm's state, applied step by step.
-enum Pure {
-    Tat(token_bucket::Tat),
-    Window(fixed_window::Window),
-    Windows(sliding_window::Windows),
-    Log(List),
-}
-
-impl Pure {
-    fn decide(&mut self, limit: &Limit, now: Nanos, cost: u64) -> Decision {
-        match self {
-            Pure::Tat(tat) => {
-                let leaky = limit.algorithm() == Algorithm::LeakyBucket;
-                let decide = if leaky { leaky_bucket::decide } else { token_bucket::decide };
-                let (next, decision) = decide(*tat, limit, now, cost);
-                *tat = next;
-                decision
-            }
-            Pure::Window(window) => {
-                let (next, decision) = fixed_window::decide(*window, limit, now, cost);
-                *window = next;
-                decision
-            }
-            Pure::Windows(windows) => {
-                let (next, decision) = sliding_window::decide(*windows, limit, now, cost);
-                *windows = next;
-                decision
-            }
-            Pure::Log(list) => {
-                let (entry, decision) = sliding_log::decide(list, limit, now, cost);
-                if let Some(entry) = entry {
-                    list.0.remove(0);
-                    list.0.push(entry);
-                }
-                decision
-            }
-        }
-    }
-}
-
 #[test]
 fn pure_functions_answer_every_step() {
     play_all("pure functions", |vector| {
-        let limit = vector.limit();
-        let mut state = match limit.algorithm() {
-            Algorithm::TokenBucket | Algorithm::LeakyBucket => Pure::Tat(token_bucket::Tat::default()),
-            Algorithm::FixedWindow => Pure::Window(fixed_window::Window::default()),
-            Algorithm::SlidingWindow => Pure::Windows(sliding_window::Windows::default()),
-            Algorithm::SlidingLog => {
-                Pure::Log(List(vec![Entry::default(); usize::try_from(limit.limit()).unwrap()], 0))
-            }
-            Algorithm::Concurrency => panic!("no vector is of concurrency"),
-        };
-        // Who keeps a state keeps the latest instant at which it was charged.
-        let mut latest = 0;
-        move |cost, now| {
-            let now = now.max(latest);
-            let decision = state.decide(&limit, now, cost);
-            if decision.allowed && cost > 0 {
-                latest = now;
-            }
-            decision
-        }
+        let mut state = Pure::new(vector.limit());
+        move |cost, now| state.check(cost, now)
     });
 }
 

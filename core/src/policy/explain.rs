@@ -186,20 +186,11 @@ impl Rules {
     }
 
     fn part_name(&self, part: KeyPart) -> Cow<'_, str> {
-        Cow::Borrowed(match part {
-            KeyPart::ApiKey => "api_key",
-            KeyPart::User => "user",
-            KeyPart::Ip => "ip",
-            KeyPart::Tenant => "tenant",
-            KeyPart::Route => "route",
-            KeyPart::Method => "method",
-            KeyPart::Path => "path",
-            KeyPart::Global => "global",
-            KeyPart::Header(place) => {
-                let name = self.headers.get(place).map_or("", String::as_str);
-                return Cow::Owned(format!("header:{name}"));
-            }
-        })
+        let name = self.name_of(part);
+        match part {
+            KeyPart::Header(_) => Cow::Owned(format!("header:{name}")),
+            _ => Cow::Borrowed(name),
+        }
     }
 
     fn shown(&self, part: KeyPart, bytes: Bytes<'_>) -> KeyValue {

@@ -93,7 +93,8 @@ fn short(label: &mut Label, digest: &[u8; 32]) -> fmt::Result {
 }
 
 impl Rules {
-    fn name_of(&self, part: KeyPart) -> &str {
+    /// The word for a part of a key; of a header field its name.
+    pub(super) fn name_of(&self, part: KeyPart) -> &str {
         match part {
             KeyPart::ApiKey => "api_key",
             KeyPart::User => "user",
