@@ -60,6 +60,8 @@ pub mod limiter;
 pub mod metrics;
 #[cfg(feature = "policy")]
 pub mod policy;
+#[cfg(feature = "redis")]
+pub mod redis;
 pub mod slot;
 pub mod table;
 pub mod time;

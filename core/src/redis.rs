@@ -1,0 +1,24 @@
+//! Redis, so that many machines share one limit; without a socket of its own.
+//!
+//! What is decided here and what is sent are apart:
+//!
+//! - [`script`]: the calls. One Lua script per algorithm, one round trip, the
+//!   server's clock; the twin of [`algorithm`](crate::algorithm).
+//! - [`resp`], [`link`]: one connection, as bytes in and bytes out.
+//! - [`cluster`]: which connection a key belongs to.
+//! - [`lease`]: tokens fetched ahead, and denials remembered.
+//! - [`breaker`]: when not to ask.
+//! - [`share`]: pieces of a limit that add up: instances, shards, regions.
+//!
+//! Whoever owns the sockets drives it: NGINX's event loop, a thread, a
+//! simulated network. Memory is taken when a part is made, not after.
+
+pub mod breaker;
+pub mod cluster;
+pub mod key;
+pub mod lease;
+pub mod link;
+pub mod resp;
+pub mod script;
+pub mod share;
+pub mod store;
