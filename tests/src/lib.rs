@@ -2,6 +2,7 @@
 pub mod install;
 pub mod nginx;
 pub mod oracle;
+pub mod redis;
 pub mod strategies;
 pub mod subject;
 pub mod vectors;
