@@ -11,7 +11,7 @@
 //! share a bucket. An identity that is missing and not required counts as one
 //! subject: all who do not tell who they are share it.
 
-mod check;
+pub(crate) mod check;
 mod explain;
 mod identity;
 mod json;
@@ -21,11 +21,13 @@ mod notice;
 mod observe;
 mod overrides;
 mod parse;
-mod penalty;
+pub(crate) mod penalty;
 mod respond;
 mod select;
 
 pub use check::{Answer, Outcome, check, give_back};
+#[cfg(feature = "redis")]
+pub(crate) use explain::{Bytes, value};
 pub use explain::{Explained, HeaderUse, KeyField, KeyValue, Mismatch, Printable};
 pub use json::RuleError;
 pub use key::SubjectKey;

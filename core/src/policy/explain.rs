@@ -211,6 +211,19 @@ impl Rules {
         }
     }
 
+    /// Is the header field that tells this part one that carries credentials?
+    #[cfg(feature = "redis")]
+    pub(crate) fn is_secret(&self, part: KeyPart) -> bool {
+        let named = match part {
+            KeyPart::ApiKey => return true,
+            KeyPart::User => &self.identity.user,
+            KeyPart::Tenant => &self.identity.tenant,
+            KeyPart::Header(place) => return self.is_credential(place),
+            KeyPart::Ip | KeyPart::Route | KeyPart::Method | KeyPart::Path | KeyPart::Global => return false,
+        };
+        named.as_ref().is_some_and(|named| self.is_credential(named.header))
+    }
+
     pub(super) fn is_credential(&self, place: usize) -> bool {
         let is_api_key = self.identity.api_key.as_ref().is_some_and(|named| named.header == place);
         let name = self.headers.get(place).map_or("", String::as_str);
@@ -220,13 +233,13 @@ impl Rules {
 
 /// One value of a key, as its bytes hold it.
 #[derive(Clone, Copy)]
-pub(super) enum Bytes<'k> {
+pub(crate) enum Bytes<'k> {
     Plain(&'k [u8]),
     Digest([u8; 32]),
 }
 
 /// The first value of a key's bytes, and what is behind it.
-pub(super) fn value(key: &[u8]) -> Option<(Bytes<'_>, &[u8])> {
+pub(crate) fn value(key: &[u8]) -> Option<(Bytes<'_>, &[u8])> {
     let (&len, rest) = key.split_first()?;
     if len == 0xFF {
         let (digest, rest) = rest.split_first_chunk::<32>()?;

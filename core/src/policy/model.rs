@@ -233,6 +233,12 @@ impl Policy {
         &self.name
     }
 
+    /// What it counts by, in order.
+    #[must_use]
+    pub fn key(&self) -> &[KeyPart] {
+        &self.key
+    }
+
     /// Its limits, for subjects without an override.
     #[must_use]
     pub fn limits(&self) -> &[Limit] {
