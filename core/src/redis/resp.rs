@@ -1,1 +1,291 @@
-//! To be written.
+//! RESP2, the language of Redis: commands out, replies in, by bytes.
+//!
+//! A command is an array of bulk strings; [`Encoder`] writes one into a buffer
+//! of fixed size. A reply is read part by part: [`Reader`] keeps only where in
+//! the nested arrays it is, and takes one [`Part`] at a time from the front of
+//! what has come. So a long reply needs no room as a whole, and a part that is
+//! cut is read again when more of it is there.
+//!
+//! The other end is not believed. Every length has a bound, and what is no
+//! RESP2 is an error after which the stream has no meaning: nothing panics,
+//! nothing grows, and a part is decided within [`MAX_LINE`] bytes, or within
+//! the bytes of a bulk string that fits.
+
+/// The longest line: a type, a text and its end, in bytes.
+pub const MAX_LINE: usize = 1024;
+/// Arrays in arrays: `CLUSTER SLOTS` has four.
+pub const MAX_DEPTH: usize = 8;
+/// The longest array: as many ranges as a cluster has slots fit four times.
+pub const MAX_ARRAY: u32 = 1 << 16;
+/// The most parts of one reply.
+pub const MAX_PARTS: u32 = 1 << 20;
+
+/// Room for the head of a command: `*`, a number, CR LF.
+const HEAD: usize = 16;
+
+/// What the other end sent is not RESP2, or beyond its bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProtocolError {
+    /// The first byte of a reply.
+    #[error("{0:#04x} begins no reply: one of + - : $ * does")]
+    Type(u8),
+    /// A line without its end.
+    #[error("a line does not end, with CR LF, within {MAX_LINE} bytes")]
+    Line,
+    /// No 64-bit decimal number.
+    #[error("a number is not decimal, or has more than 64 bits")]
+    Number,
+    /// A bulk string that is longer than the buffer, or has no end.
+    #[error("a bulk string is longer than the buffer, or does not end with CR LF")]
+    Bulk,
+    /// An array of too many, or too deep, or with too much in it.
+    #[error("an array has more than {MAX_ARRAY} elements, is deeper than {MAX_DEPTH}, or never ends")]
+    Array,
+}
+
+/// Writes one command into a buffer, argument by argument. What does not fit
+/// is not written, and [`finish`](Encoder::finish) says so.
+///
+/// ```
+/// use tollgate_core::redis::resp::Encoder;
+///
+/// let mut buffer = [0; 64];
+/// let mut command = Encoder::new(&mut buffer);
+/// command.arg(b"SELECT");
+/// command.number(7);
+/// assert_eq!(command.finish(), Some(&b"*2\r\n$6\r\nSELECT\r\n$1\r\n7\r\n"[..]));
+/// ```
+#[derive(Debug)]
+pub struct Encoder<'b> {
+    buffer: &'b mut [u8],
+    end: usize,
+    count: u32,
+    full: bool,
+}
+
+impl<'b> Encoder<'b> {
+    /// An empty command. Of the buffer, 16 bytes are for its head.
+    pub fn new(buffer: &'b mut [u8]) -> Self {
+        let full = buffer.len() < HEAD;
+        Encoder { buffer, end: HEAD, count: 0, full }
+    }
+
+    /// One more argument, any bytes.
+    pub fn arg(&mut self, bytes: &[u8]) {
+        let mut digits = itoa::Buffer::new();
+        self.put(b"$");
+        self.put(digits.format(bytes.len()).as_bytes());
+        self.put(b"\r\n");
+        self.put(bytes);
+        self.put(b"\r\n");
+        self.count = self.count.saturating_add(1);
+    }
+
+    /// One more argument, in decimal.
+    pub fn number(&mut self, number: u64) {
+        self.arg(itoa::Buffer::new().format(number).as_bytes());
+    }
+
+    /// The command; nothing if the buffer was too small.
+    #[must_use]
+    pub fn finish(self) -> Option<&'b [u8]> {
+        let mut digits = itoa::Buffer::new();
+        let digits = digits.format(self.count).as_bytes();
+        if self.full {
+            return None;
+        }
+        // A u32 has at most ten digits: with `*` and CR LF it fits in HEAD.
+        let start = HEAD.checked_sub(digits.len() + 3)?;
+        let buffer = self.buffer.get_mut(start..self.end)?;
+        *buffer.get_mut(0)? = b'*';
+        buffer.get_mut(1..=digits.len())?.copy_from_slice(digits);
+        buffer.get_mut(digits.len() + 1..digits.len() + 3)?.copy_from_slice(b"\r\n");
+        Some(buffer)
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        let end = self.end.saturating_add(bytes.len());
+        match self.buffer.get_mut(self.end..end) {
+            Some(room) if !self.full => {
+                room.copy_from_slice(bytes);
+                self.end = end;
+            }
+            _ => self.full = true,
+        }
+    }
+}
+
+/// One part of a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Token<'a> {
+    /// `+…`
+    Simple(&'a [u8]),
+    /// `-…`, its first word the kind of error.
+    Error(&'a [u8]),
+    /// `:…`
+    Integer(i64),
+    /// `$…`, any bytes.
+    Bulk(&'a [u8]),
+    /// `$-1` or `*-1`.
+    Null,
+    /// `*…`: as many elements follow.
+    Array(u32),
+}
+
+/// One part of a reply, and where it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part<'a> {
+    /// What it is.
+    pub token: Token<'a>,
+    /// In how many arrays it is; 0 begins a reply.
+    pub depth: usize,
+    /// Does the reply end with it?
+    pub last: bool,
+    /// Its bytes, at the front of the input: the next part begins behind them.
+    pub len: usize,
+}
+
+/// Reads replies, part by part.
+///
+/// ```
+/// use tollgate_core::redis::resp::{Reader, Token};
+///
+/// let mut reader = Reader::new(1000);
+/// assert_eq!(reader.next(b"*1\r"), Ok(None)); // cut
+/// let array = reader.next(b"*1\r\n:7\r\n")?.unwrap();
+/// assert_eq!((array.token, array.last, array.len), (Token::Array(1), false, 4));
+/// let seven = reader.next(b":7\r\n")?.unwrap();
+/// assert_eq!((seven.token, seven.last, seven.len), (Token::Integer(7), true, 4));
+/// # Ok::<(), tollgate_core::redis::resp::ProtocolError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Reader {
+    longest: usize,
+    /// Elements to come, of each array that is open.
+    left: [u32; MAX_DEPTH],
+    depth: usize,
+    parts: u32,
+}
+
+impl Reader {
+    /// A reader whose input holds bulk strings of up to `longest` bytes.
+    #[must_use]
+    pub const fn new(longest: usize) -> Self {
+        Reader { longest, left: [0; MAX_DEPTH], depth: 0, parts: 0 }
+    }
+
+    /// Forgets a reply that is half read.
+    pub fn reset(&mut self) {
+        self.depth = 0;
+        self.parts = 0;
+    }
+
+    /// The part at the front of `input`; `None` while it is cut.
+    ///
+    /// # Errors
+    /// It is no RESP2. The reader is then of no use until it is [`reset`](Self::reset).
+    pub fn next<'a>(&mut self, input: &'a [u8]) -> Result<Option<Part<'a>>, ProtocolError> {
+        let Some(&kind) = input.first() else { return Ok(None) };
+        if !matches!(kind, b'+' | b'-' | b':' | b'$' | b'*') {
+            return Err(ProtocolError::Type(kind));
+        }
+        let Some(text) = line(input)? else { return Ok(None) };
+        let head = text.len().saturating_add(3);
+        let mut len = head;
+        let token = match kind {
+            b'+' => Token::Simple(text),
+            b'-' => Token::Error(text),
+            b':' => Token::Integer(number(text)?),
+            b'$' => match number(text)? {
+                -1 => Token::Null,
+                size => {
+                    let size = usize::try_from(size).map_err(|_| ProtocolError::Bulk)?;
+                    if size > self.longest {
+                        return Err(ProtocolError::Bulk);
+                    }
+                    let end = head.saturating_add(size);
+                    len = end.saturating_add(2);
+                    let Some(bulk) = input.get(head..end) else { return Ok(None) };
+                    match input.get(end..len) {
+                        Some(b"\r\n") => Token::Bulk(bulk),
+                        Some(_) => return Err(ProtocolError::Bulk),
+                        None => return Ok(None),
+                    }
+                }
+            },
+            _ => match number(text)? {
+                -1 => Token::Null,
+                count => {
+                    let count = u32::try_from(count).map_err(|_| ProtocolError::Array)?;
+                    if count > MAX_ARRAY {
+                        return Err(ProtocolError::Array);
+                    }
+                    Token::Array(count)
+                }
+            },
+        };
+        let depth = self.depth;
+        let last = match token {
+            Token::Array(count) if count > 0 => {
+                *self.left.get_mut(depth).ok_or(ProtocolError::Array)? = count;
+                self.depth = depth.saturating_add(1);
+                false
+            }
+            _ => self.close(),
+        };
+        self.parts = if last { 0 } else { self.parts.saturating_add(1) };
+        if self.parts > MAX_PARTS {
+            return Err(ProtocolError::Array);
+        }
+        Ok(Some(Part { token, depth, last, len }))
+    }
+
+    /// An element ended, and with it maybe the arrays whose last one it was.
+    fn close(&mut self) -> bool {
+        while let Some(outer) = self.depth.checked_sub(1) {
+            let Some(left) = self.left.get_mut(outer) else { break };
+            *left = left.saturating_sub(1);
+            if *left > 0 {
+                return false;
+            }
+            self.depth = outer;
+        }
+        true
+    }
+}
+
+/// The text between the type and CR LF.
+fn line(input: &[u8]) -> Result<Option<&[u8]>, ProtocolError> {
+    let window = input.get(1..input.len().min(MAX_LINE)).unwrap_or_default();
+    let Some(end) = window.iter().position(|byte| matches!(byte, b'\r' | b'\n')) else {
+        return if input.len() >= MAX_LINE { Err(ProtocolError::Line) } else { Ok(None) };
+    };
+    match (window.get(end), input.get(end.saturating_add(2))) {
+        (Some(b'\r'), Some(b'\n')) => Ok(window.get(..end)),
+        (Some(b'\r'), None) => Ok(None),
+        _ => Err(ProtocolError::Line),
+    }
+}
+
+fn number(text: &[u8]) -> Result<i64, ProtocolError> {
+    let (negative, digits) = match text {
+        [b'-', digits @ ..] => (true, digits),
+        digits => (false, digits),
+    };
+    if digits.is_empty() {
+        return Err(ProtocolError::Number);
+    }
+    let mut number: i64 = 0;
+    for digit in digits {
+        let digit = i64::from(digit.wrapping_sub(b'0'));
+        if digit > 9 {
+            return Err(ProtocolError::Number);
+        }
+        // Towards the sign, so that the smallest number is one too.
+        let next = number
+            .checked_mul(10)
+            .and_then(|tens| if negative { tens.checked_sub(digit) } else { tens.checked_add(digit) });
+        number = next.ok_or(ProtocolError::Number)?;
+    }
+    Ok(number)
+}

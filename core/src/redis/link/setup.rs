@@ -1,0 +1,126 @@
+//! What a link says first on every connection: who it is, which database, and
+//! every script, so that calls need only name one.
+//!
+//! All of it is encoded once. A script that the server lost (`SCRIPT FLUSH`, a
+//! restart) is loaded again from the same bytes.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use crate::redis::resp::Encoder;
+use crate::redis::script::ScriptId;
+
+use super::queue::Kind;
+use super::ring::zeros;
+use super::{LinkConfig, LinkError};
+
+/// A script, as the server knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Script {
+    /// The SHA-1 of the source, in lower-case hexadecimal.
+    pub sha1: [u8; 40],
+    /// The Lua source.
+    pub source: &'static str,
+}
+
+/// The first commands, in their order.
+#[derive(Clone, Debug)]
+pub(super) struct Setup {
+    bytes: Box<[u8]>,
+    /// What each is, and where it ends.
+    ends: Box<[(Kind, usize)]>,
+    scripts: Box<[Script]>,
+}
+
+impl Setup {
+    pub(super) fn new(config: &LinkConfig<'_>) -> Result<Setup, LinkError> {
+        let mut scripts = Vec::new();
+        match config.scripts {
+            Some(given) => {
+                scripts.try_reserve_exact(given.len()).map_err(|_| LinkError::Memory)?;
+                scripts.extend_from_slice(given);
+            }
+            None => {
+                scripts.try_reserve_exact(ScriptId::ALL.len()).map_err(|_| LinkError::Memory)?;
+                scripts
+                    .extend(ScriptId::ALL.iter().map(|id| Script { sha1: *id.sha1(), source: id.source() }));
+            }
+        }
+        let credentials = config.username.map_or(0, <[u8]>::len) + config.password.map_or(0, <[u8]>::len);
+        let name = config.name.map_or(0, <[u8]>::len);
+        if credentials > 64 * 1024 || name > 64 * 1024 {
+            return Err(LinkError::Credentials(credentials.max(name)));
+        }
+        // Generous: each command has a few words more than what varies.
+        let longest = scripts.iter().map(|script| script.source.len()).max().unwrap_or(0);
+        let scratch = longest.max(credentials).max(name).saturating_add(256);
+        let mut scratch = zeros::<u8>(scratch).ok_or(LinkError::Memory)?;
+        let (mut bytes, mut ends) = (Vec::new(), Vec::new());
+        let mut add = |kind: Kind, args: &[&[u8]]| {
+            let mut command = Encoder::new(&mut scratch);
+            args.iter().for_each(|arg| command.arg(arg));
+            let command = command.finish().ok_or(LinkError::Memory)?;
+            bytes.try_reserve_exact(command.len()).map_err(|_| LinkError::Memory)?;
+            bytes.extend_from_slice(command);
+            ends.try_reserve(1).map_err(|_| LinkError::Memory)?;
+            ends.push((kind, bytes.len()));
+            Ok(())
+        };
+        match (config.username, config.password) {
+            (Some(user), password) => add(Kind::Auth, &[b"AUTH", user, password.unwrap_or_default()])?,
+            (None, Some(password)) => add(Kind::Auth, &[b"AUTH", password])?,
+            (None, None) => {}
+        }
+        if config.database != 0 {
+            let mut digits = itoa::Buffer::new();
+            add(Kind::Select, &[b"SELECT", digits.format(config.database).as_bytes()])?;
+        }
+        if let Some(name) = config.name {
+            add(Kind::Name, &[b"CLIENT", b"SETNAME", name])?;
+        }
+        for (index, script) in scripts.iter().enumerate() {
+            add(Kind::Load(index), &[b"SCRIPT", b"LOAD", script.source.as_bytes()])?;
+        }
+        Ok(Setup {
+            bytes: bytes.into_boxed_slice(),
+            ends: ends.into_boxed_slice(),
+            scripts: scripts.into_boxed_slice(),
+        })
+    }
+
+    /// Bytes of all commands.
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// How many commands.
+    pub(super) fn count(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// The script with this number.
+    pub(super) fn script(&self, index: usize) -> Option<&Script> {
+        self.scripts.get(index)
+    }
+
+    /// How many scripts.
+    pub(super) fn scripts(&self) -> usize {
+        self.scripts.len()
+    }
+
+    /// The `index`th command.
+    pub(super) fn command(&self, index: usize) -> Option<(Kind, &[u8])> {
+        let (kind, end) = *self.ends.get(index)?;
+        let start = match index.checked_sub(1) {
+            Some(before) => self.ends.get(before)?.1,
+            None => 0,
+        };
+        Some((kind, self.bytes.get(start..end)?))
+    }
+
+    /// The command that loads the script with this number.
+    pub(super) fn load(&self, script: usize) -> Option<&[u8]> {
+        let before = self.count().checked_sub(self.scripts())?;
+        Some(self.command(before.checked_add(script)?)?.1)
+    }
+}
