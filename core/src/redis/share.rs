@@ -267,3 +267,190 @@ fn gcd(mut a: u128, mut b: u128) -> u128 {
     }
     a
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::{Anchor, MONTH};
+    use crate::time::SECOND;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    /// An exact fraction, reduced.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    struct Fraction(u128, u128);
+
+    impl Fraction {
+        fn new(a: u128, b: u128) -> Fraction {
+            let by = gcd(a, b);
+            Fraction(a / by, b / by)
+        }
+
+        fn of(limit: &Limit) -> Fraction {
+            Fraction::new(limit.limit().into(), limit.period().into())
+        }
+
+        fn times(self, a: u64, b: u64) -> Fraction {
+            Fraction::new(self.0 * u128::from(a), self.1 * u128::from(b))
+        }
+    }
+
+    fn limits() -> impl Strategy<Value = Limit> {
+        let units = prop_oneof![1u64..100, 1u64..=MAX_LIMIT];
+        let periods = prop_oneof![
+            prop::sample::select(std::vec![SECOND, 60 * SECOND, 3600 * SECOND, 86_400 * SECOND, MIN_PERIOD]),
+            MIN_PERIOD..100 * 86_400 * SECOND,
+        ];
+        (prop::sample::select(&Algorithm::ALL[..]), units, periods, prop_oneof![1u64..100, 1u64..1_000_000])
+            .prop_map(|(algorithm, units, period, burst)| {
+                let limit = Limit::new(algorithm, units, period).unwrap();
+                limit.with_burst(burst).unwrap_or(limit)
+            })
+    }
+
+    fn is_bucket(limit: &Limit) -> bool {
+        matches!(limit.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket)
+    }
+
+    /// What a piece admits at once when all pieces begin.
+    fn units(piece: &Piece) -> u64 {
+        match piece {
+            Piece::Some(limit) => limit.burst(),
+            Piece::Fraction(limit) => {
+                assert_eq!(limit.burst(), 1);
+                0 // it begins empty
+            }
+            Piece::Nothing => 0,
+        }
+    }
+
+    /// Do the pieces add up to the limit; or is one refused, and rightly so?
+    fn add_up(limit: &Limit, shares: &[Share]) -> Result<(), TestCaseError> {
+        let mut sum = 0;
+        let mut whole = true;
+        for share in shares {
+            let width = share.to - share.from;
+            let rate = Fraction::of(limit).times(width, share.of);
+            match share.of_limit(limit) {
+                Ok(piece) => {
+                    sum += units(&piece);
+                    // Exact rates of shares that add up add up.
+                    match piece.limit() {
+                        Some(piece) if is_bucket(limit) => prop_assert_eq!(Fraction::of(piece), rate),
+                        Some(piece) => prop_assert_eq!(
+                            (piece.period(), piece.anchor(), piece.algorithm()),
+                            (limit.period(), limit.anchor(), limit.algorithm())
+                        ),
+                        None => prop_assert!(width == 0 || !is_bucket(limit)),
+                    }
+                }
+                Err(ShareError::Rate { units, span }) => {
+                    whole = false;
+                    prop_assert_eq!(Fraction(units, span), rate);
+                    let times = u128::from(MIN_PERIOD).div_ceil(span);
+                    let is_legal = units * times <= MAX_LIMIT.into() && span * times <= MAX_PERIOD.into();
+                    prop_assert!(is_bucket(limit) && !is_legal);
+                }
+                Err(ShareError::Limit(LimitError::Refill { .. })) => whole = false,
+                Err(error) => prop_assert!(false, "{}", error),
+            }
+        }
+        prop_assert!(!whole || sum == limit.burst(), "{} of {}", sum, limit.burst());
+        Ok(())
+    }
+
+    #[test]
+    fn pieces_are_told_in_the_words_of_the_limit_where_they_can_be() {
+        let piece = |text: &str, index, of| Share::nth(index, of).unwrap().of_limit(&text.parse().unwrap());
+        let limit = |text: &str| Ok(Piece::Some(text.parse().unwrap()));
+        assert_eq!(piece("100/s burst 200", 0, 4), limit("25/s burst 50"));
+        assert_eq!(piece("100/s burst 200", 2, 3), limit("100/3s burst 67"));
+        assert_eq!(piece("100/s burst 200", 0, 3), limit("100/3s burst 66"));
+        let Ok(Piece::Fraction(fraction)) = piece("10/s", 0, 40) else { panic!() };
+        assert_eq!((fraction.limit(), fraction.period(), fraction.burst()), (10, 40 * SECOND, 1));
+        assert_eq!(units(&piece("10/s", 3, 40).unwrap()), 1);
+        assert_eq!(
+            piece("1/3000d", 0, 2),
+            Err(ShareError::Rate { units: 1, span: 6000 * 86_400 * u128::from(SECOND) })
+        );
+        // Its numbers have no factor in common, and the larger is too large.
+        let fast = Limit::new(Algorithm::TokenBucket, 4_294_967_291, MIN_PERIOD).unwrap();
+        assert_eq!(
+            Share::new(0, 6, 7).unwrap().of_limit(&fast),
+            Err(ShareError::Rate { units: 3 * 4_294_967_291, span: 3_500 })
+        );
+    }
+
+    #[test]
+    fn a_month_stays_a_month_of_the_same_clock() {
+        let month = Limit::new(Algorithm::FixedWindow, 1_000, MONTH).unwrap();
+        let month = month.with_anchor(Anchor::CalendarMonth).unwrap().with_unix_at_zero(123 * SECOND);
+        let Ok(Piece::Some(piece)) = Share::nth(1, 3).unwrap().of_limit(&month) else { panic!() };
+        assert_eq!((piece.limit(), piece.anchor()), (333, Anchor::CalendarMonth));
+        assert_eq!(piece.unix_at_zero(), 123 * SECOND);
+    }
+
+    #[test]
+    fn the_ranges_hold_at_both_ends() {
+        assert_eq!(Share::nth(0, 0), Err(ShareError::Parts(0)));
+        assert_eq!(Share::nth(5, 5), Err(ShareError::Index { index: 5, count: 5 }));
+        assert_eq!(Share::new(0, 1, MAX_PARTS + 1), Err(ShareError::Parts(MAX_PARTS + 1)));
+        assert_eq!(Share::new(2, 1, 3), Err(ShareError::Part { from: 2, to: 1, of: 3 }));
+        assert_eq!(Share::new(2, 4, 3), Err(ShareError::Part { from: 2, to: 4, of: 3 }));
+        assert_eq!(Share::weighted(&[0, 0], 0), Err(ShareError::Parts(0)));
+        assert_eq!(Share::weighted(&[u64::MAX, 2], 1), Err(ShareError::Parts(u64::MAX)));
+        assert_eq!(Share::weighted(&[1], 1), Err(ShareError::Index { index: 1, count: 1 }));
+        assert!(Share::nth(0, 1).unwrap().is_whole() && Share::WHOLE.is_whole());
+        assert!(Share::nth(MAX_PARTS - 1, MAX_PARTS).is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn equal_pieces_add_up(limit in limits(), of in prop_oneof![1u64..50, 1u64..=10_000], by in any::<u64>()) {
+            let shares: Vec<_> = (0..of).map(|index| Share::nth(index, of).unwrap()).collect();
+            add_up(&limit, &shares)?;
+            // Rotated, they are the same pieces in another order.
+            let rotated: Vec<_> = shares.iter().map(|share| share.rotated(by)).collect();
+            let mut sorted = rotated.clone();
+            sorted.sort_by_key(|share| share.from);
+            prop_assert_eq!(&sorted, &shares);
+            prop_assert_eq!(rotated[0].from, by % of);
+        }
+
+        #[test]
+        fn weighted_pieces_add_up(
+            limit in limits(), weights in prop::collection::vec(prop_oneof![0u64..5, 0u64..1_000_000], 1..100),
+        ) {
+            prop_assume!(weights.iter().sum::<u64>() > 0);
+            let shares: Vec<_> = (0..weights.len()).map(|index| Share::weighted(&weights, index).unwrap()).collect();
+            add_up(&limit, &shares)?;
+            for (share, weight) in shares.iter().zip(&weights) {
+                prop_assert_eq!(share.to - share.from, *weight);
+            }
+        }
+
+        #[test]
+        fn pieces_of_pieces_add_up(
+            limit in limits(), weights in prop::collection::vec(0u64..1_000, 1..8), of in 1u64..64,
+        ) {
+            prop_assume!(weights.iter().sum::<u64>() > 0);
+            let mut shares = Vec::new();
+            for index in 0..weights.len() {
+                let outer = Share::weighted(&weights, index).unwrap();
+                let inner: Vec<_> =
+                    (0..of).map(|nth| outer.nested(Share::nth(nth, of).unwrap()).unwrap()).collect();
+                let sum: u64 = inner.iter().map(|share| share.of_units(limit.burst())).sum();
+                prop_assert_eq!(sum, outer.of_units(limit.burst()));
+                shares.extend(inner);
+            }
+            add_up(&limit, &shares)?;
+        }
+
+        #[test]
+        fn no_piece_is_a_unit_off_its_exact_part(units in 1u64..=MAX_LIMIT, index in 0u64..10_000, of in 1u64..=10_000) {
+            let share = Share::nth(index % of, of).unwrap();
+            let piece = share.of_units(units);
+            prop_assert!(piece == units / of || piece == units / of + 1);
+        }
+    }
+}

@@ -204,3 +204,189 @@ fn apportion(total: u64, quotas: &mut [Quota], out: &mut [u64]) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::vec;
+
+    /// The new weights.
+    fn proposed(current: &[u64], demand: &[u64], total: u64, floor: u64, step: u64) -> Vec<u64> {
+        let mut out = vec![0; current.len()];
+        propose(current, demand, total, floor, step, &mut out).unwrap();
+        out
+    }
+
+    #[test]
+    fn spare_goes_where_it_is_wanted_and_shortage_is_shared() {
+        assert_eq!(proposed(&[50, 50], &[20, 70], 100, 0, 1000), [25, 75]);
+        assert_eq!(proposed(&[50, 50], &[20, 70], 100, 0, 500), [38, 62]);
+        assert_eq!(proposed(&[50, 50], &[300, 100], 100, 0, 1000), [75, 25]);
+        assert_eq!(proposed(&[50, 50], &[300, 0], 100, 10, 1000), [90, 10]);
+        assert_eq!(proposed(&[50, 50], &[0, 0], 100, 0, 1000), [50, 50]);
+        assert_eq!(proposed(&[0, 0, 0], &[0, 0, 0], 100, 0, 1000), [34, 33, 33]);
+        assert_eq!(proposed(&[u64::MAX; 2], &[u64::MAX; 2], MAX_PARTS, 0, 1000), [MAX_PARTS / 2; 2]);
+        assert_eq!(proposed(&[7, 3], &[9, 9], 10, 5, 1000), [5, 5]);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_and_nothing_is_written() {
+        let mut out = [7; 2];
+        let mut refused = |demand: &[u64], total, floor, step| {
+            propose(&[1, 1], demand, total, floor, step, &mut out).unwrap_err()
+        };
+        assert_eq!(refused(&[1], 2, 0, 1000), ShareError::Regions(1));
+        assert_eq!(refused(&[1, 1], 0, 0, 1000), ShareError::Parts(0));
+        assert_eq!(refused(&[1, 1], MAX_PARTS + 1, 0, 1000), ShareError::Parts(MAX_PARTS + 1));
+        assert_eq!(refused(&[1, 1], 5, 3, 1000), ShareError::Floor { count: 2, floor: 3, total: 5 });
+        assert!(matches!(refused(&[1, 1], 5, u64::MAX, 1000), ShareError::Floor { .. }));
+        assert_eq!(refused(&[1, 1], 5, 0, 0), ShareError::Step(0));
+        assert_eq!(refused(&[1, 1], 5, 0, 1001), ShareError::Step(1001));
+        assert_eq!(out, [7; 2]);
+        assert_eq!(propose(&[], &[], 1, 0, 1, &mut []), Err(ShareError::Regions(0)));
+        assert_eq!(propose(&[1; 65], &[1; 65], 65, 0, 1, &mut [0; 65]), Err(ShareError::Regions(65)));
+    }
+
+    #[test]
+    fn regions_have_names_of_their_own_and_change_all_at_once() {
+        assert_eq!(Regions::new(&[]), Err(ShareError::Regions(0)));
+        assert_eq!(Regions::new(&[("eu", 1), ("eu", 1)]), Err(ShareError::Name(1)));
+        assert_eq!(Regions::new(&[("eu", 1), ("", 1)]), Err(ShareError::Name(1)));
+        assert_eq!(Regions::new(&[("eu", 0)]), Err(ShareError::Parts(0)));
+        let mut regions = Regions::new(&[("eu", 1), ("us", 3)]).unwrap();
+        assert_eq!((regions.share("us"), regions.share("ap")), (Share::new(1, 4, 4).ok(), None));
+        assert_eq!(regions.set_weights(&[1]), Err(ShareError::Regions(1)));
+        assert_eq!(regions.set_weights(&[0, 0]), Err(ShareError::Parts(0)));
+        assert_eq!((regions.weights(), regions.total()), (&[1, 3][..], 4));
+        regions.set_weights(&[2, 5]).unwrap();
+        assert_eq!(regions.share("us"), Share::new(2, 7, 7).ok());
+        assert!(regions.names().eq(["eu", "us"]));
+    }
+
+    #[derive(Clone, Debug)]
+    struct Case {
+        current: Vec<u64>,
+        demand: Vec<u64>,
+        total: u64,
+        floor: u64,
+        step: u64,
+    }
+
+    impl Case {
+        fn propose(&self) -> Vec<u64> {
+            proposed(&self.current, &self.demand, self.total, self.floor, self.step)
+        }
+    }
+
+    /// Weights that add up and keep the floor, and demands about as large;
+    /// few at times, so that they meet.
+    fn case() -> impl Strategy<Value = Case> {
+        let largest = prop::sample::select(vec![3u64, 40, 1_000_000]);
+        (1usize..12, largest, prop_oneof![1u64..5, 1u64..1_000_000])
+            .prop_flat_map(|(regions, largest, wanted)| {
+                let weights = prop::collection::vec(0..=largest, regions);
+                let demand = prop::collection::vec(
+                    prop_oneof![6 => 0..=largest.saturating_mul(wanted.min(3)), 1 => any::<u64>()],
+                    regions,
+                );
+                (weights, demand, prop_oneof![Just(0), 0u64..50], prop_oneof![Just(1000), 1u64..=1000])
+            })
+            .prop_map(|(mut current, demand, floor, step)| {
+                current[0] += 1;
+                current.iter_mut().for_each(|weight| *weight += floor);
+                let total = current.iter().sum();
+                Case { current, demand, total, floor, step }
+            })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        #[test]
+        fn new_weights_add_up_and_keep_the_floor_whatever_the_old_ones(
+            case in case(), total in 600u64..=MAX_PARTS, current in prop::collection::vec(any::<u64>(), 12),
+        ) {
+            let new = case.propose();
+            prop_assert_eq!(new.iter().sum::<u64>(), case.total);
+            prop_assert!(new.iter().all(|weight| *weight >= case.floor));
+            // And so they do when the old ones did not.
+            let current = current[..case.demand.len()].to_vec();
+            let new = Case { current, total, ..case.clone() }.propose();
+            prop_assert_eq!(new.iter().sum::<u64>(), total);
+            prop_assert!(new.iter().all(|weight| *weight >= case.floor));
+        }
+
+        #[test]
+        fn the_shares_of_new_weights_add_up(case in case(), units in any::<u32>()) {
+            let weights = case.propose();
+            let names: Vec<_> = (0..weights.len()).map(|place| std::format!("region-{place}")).collect();
+            let named: Vec<_> = names.iter().zip(&weights).map(|(name, weight)| (name.as_str(), *weight)).collect();
+            let regions = Regions::new(&named).unwrap();
+            let parts = regions.names().map(|name| regions.share(name).unwrap().of_units(units.into()));
+            prop_assert_eq!(parts.sum::<u64>(), u64::from(units));
+        }
+
+        #[test]
+        fn who_wants_more_never_gets_less(case in case(), region in any::<prop::sample::Index>(), more in prop_oneof![1u64..5, any::<u64>()]) {
+            let region = region.index(case.demand.len());
+            let before = case.propose()[region];
+            let mut case = case;
+            case.demand[region] = case.demand[region].saturating_add(more);
+            prop_assert!(case.propose()[region] >= before);
+        }
+
+        #[test]
+        fn nothing_moves_while_all_have_what_they_want(case in case()) {
+            let demand = case.demand.iter().zip(&case.current).map(|(want, weight)| *want.min(weight)).collect();
+            prop_assert_eq!(&Case { demand, ..case.clone() }.propose(), &case.current);
+        }
+
+        #[test]
+        fn a_whole_step_of_less_than_there_is_gives_everyone_what_they_want(
+            case in case(), by in 0usize..12, busy in 0u64..=1000,
+        ) {
+            // The demand is other regions' weights, or a part of them.
+            let mut demand = case.current.clone();
+            demand.rotate_left(by % case.current.len());
+            demand.iter_mut().for_each(|want| *want = *want * busy / 1000);
+            let new = Case { step: 1000, demand: demand.clone(), ..case }.propose();
+            prop_assert!(new.iter().zip(&demand).all(|(weight, want)| weight >= want));
+        }
+
+        #[test]
+        fn a_step_goes_no_further_than_it_may(case in case()) {
+            let aim = Case { step: 1000, ..case.clone() }.propose();
+            for ((new, old), aim) in case.propose().iter().zip(&case.current).zip(&aim) {
+                // One unit for the rounding of the aim, one for that of the step.
+                let most = ((aim.abs_diff(*old) + 1) * case.step).div_ceil(1000);
+                prop_assert!(new.abs_diff(*old) <= most, "{old} {new} {aim}");
+            }
+        }
+
+        #[test]
+        fn repeated_steps_come_to_the_demand_and_stay(case in case(), step in prop_oneof![Just(1000), 50u64..=1000]) {
+            let mut case = Case { step, ..case };
+            let near = 1000 / step + 1;
+            let mut rounds = 0;
+            loop {
+                let next = case.propose();
+                if next == case.current {
+                    break;
+                }
+                case.current = next;
+                rounds += 1;
+                prop_assert!(rounds < 3_000, "{:?}", case);
+            }
+            let free = u128::from(case.total) - u128::from(case.floor) * case.current.len() as u128;
+            let above = |value: &u64| u128::from(value.saturating_sub(case.floor));
+            let wanted: u128 = case.demand.iter().map(above).sum();
+            for (weight, want) in case.current.iter().zip(&case.demand) {
+                let aim = if wanted > free { free * above(want) / wanted } else { above(want) };
+                let (has, near) = (above(weight), u128::from(near));
+                prop_assert!(has + near >= aim, "{case:?}");
+                prop_assert!(wanted <= free || has <= aim + near, "{case:?}");
+            }
+        }
+    }
+}
