@@ -16,11 +16,13 @@ use crate::decision::Decision;
 
 mod histogram;
 mod report;
+mod store;
 mod text;
 mod top;
 
 pub use histogram::{Histogram, HistogramSnapshot};
 pub use report::Report;
+pub use store::{StoreEvent, StoreMetrics, StoreSnapshot};
 pub use text::{Json, Kind, Needed, Prometheus};
 pub use top::{Label, Top, TopKeys};
 

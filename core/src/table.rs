@@ -150,7 +150,12 @@ impl<'m> Table<'m> {
 
     /// The decision that [`check`](Self::check) would make, charging nothing.
     pub fn peek(&self, key: &[u8], limit: &Limit, cost: u64, now: Nanos) -> Decision {
-        self.decide::<false>(self.fingerprint(key), limit, cost, now)
+        self.peek_fingerprint(self.fingerprint(key), limit, cost, now)
+    }
+
+    /// [`peek`](Self::peek) with the fingerprint at hand.
+    pub fn peek_fingerprint(&self, key: Fingerprint, limit: &Limit, cost: u64, now: Nanos) -> Decision {
+        self.decide::<false>(key, limit, cost, now)
     }
 
     /// Checks independent requests; `decisions[i]` answers `requests[i]`, and
@@ -176,7 +181,11 @@ impl<'m> Table<'m> {
     /// already. The present is the latest instant at which a key that shares
     /// this key's clock was charged.
     pub fn refund(&self, key: &[u8], limit: &Limit, cost: u64, charged_at: Nanos) {
-        let key = self.fingerprint(key);
+        self.refund_fingerprint(self.fingerprint(key), limit, cost, charged_at);
+    }
+
+    /// [`refund`](Self::refund) with the fingerprint at hand.
+    pub fn refund_fingerprint(&self, key: Fingerprint, limit: &Limit, cost: u64, charged_at: Nanos) {
         let now = self.parts.header.clock(key).present(charged_at);
         match limit.algorithm() {
             Algorithm::TokenBucket | Algorithm::LeakyBucket => self.update(key, limit, now, |cell| {
@@ -197,12 +206,11 @@ impl<'m> Table<'m> {
     #[cfg(feature = "policy")]
     pub(crate) fn tally<R>(
         &self,
-        key: &[u8],
+        key: Fingerprint,
         limit: &Limit,
         now: Nanos,
         step: impl Fn(Tally, Nanos) -> (Option<Tally>, R),
     ) -> R {
-        let key = self.fingerprint(key);
         let now = self.parts.header.clock(key).hold(now);
         self.update(key, limit, now, |cell| {
             let tally = Tally { count: cell.payload, forgotten_at: cell.at };

@@ -5,7 +5,7 @@
 //! the way. A policy with a penalty makes a subject that is denied again and
 //! again wait longer each time; while it waits, its limits are not asked.
 
-use super::model::{Penalty, Rules};
+use super::model::{Penalty, Policy, Rules};
 use super::penalty;
 use super::select::{Layer, Selection};
 use crate::decision::Decision;
@@ -38,14 +38,18 @@ pub struct Answer {
     pub tightest: Option<usize>,
     /// How long an admitted request has to wait.
     pub delay: Nanos,
-    decisions: [Decision; MAX_LAYERS],
-    outcomes: [Outcome; MAX_LAYERS],
-    holds: [Hold; MAX_LAYERS],
-    count: usize,
+    pub(crate) decisions: [Decision; MAX_LAYERS],
+    pub(crate) outcomes: [Outcome; MAX_LAYERS],
+    pub(crate) holds: [Hold; MAX_LAYERS],
+    pub(crate) count: usize,
+    /// Layers, one bit each, that the store should have decided and did not.
+    pub(crate) degraded: u16,
 }
 
+const _: () = assert!(MAX_LAYERS <= u16::BITS as usize);
+
 /// What stands where no decision was made.
-const NONE: Decision =
+pub(crate) const NONE: Decision =
     Decision { allowed: true, limit: 0, remaining: 0, retry_after: 0, reset_after: 0, delay: 0 };
 
 impl Answer {
@@ -66,6 +70,49 @@ impl Answer {
         self.holds.get(..self.count).unwrap_or(&[])
     }
 
+    /// Was this layer decided as `on_store_error` says, because the store that
+    /// its policy counts in did not answer?
+    #[must_use]
+    pub fn is_degraded(&self, layer: usize) -> bool {
+        self.degraded.checked_shr(layer as u32).unwrap_or(0) & 1 == 1 // layers are below MAX_LAYERS
+    }
+
+    pub(crate) fn set(&mut self, place: usize, decision: Decision, outcome: Outcome) {
+        if let (Some(room), Some(what)) = (self.decisions.get_mut(place), self.outcomes.get_mut(place)) {
+            (*room, *what) = (decision, outcome);
+        }
+    }
+
+    /// Did an enforced layer deny?
+    pub(crate) fn denied(&self) -> bool {
+        self.outcomes().contains(&Outcome::Denied)
+    }
+
+    /// Says what all layers together mean, once each has its outcome; `dry`
+    /// has a bit for each layer of a policy in dry run.
+    pub(crate) fn conclude(&mut self, dry: u16) {
+        let denied = self.denied();
+        self.allowed = !denied;
+        let layers = self.decisions.iter().zip(self.outcomes).take(self.count).enumerate();
+        let mut tightest: Option<(usize, Decision)> = None;
+        for (place, (decision, outcome)) in layers.filter(|(place, _)| dry >> place & 1 == 0) {
+            let tighter = match tightest {
+                None => true,
+                Some((_, best)) if denied => {
+                    outcome == Outcome::Denied && (best.allowed || decision.retry_after > best.retry_after)
+                }
+                Some((_, best)) => decision.remaining < best.remaining,
+            };
+            if tighter {
+                tightest = Some((place, *decision));
+            }
+            if !denied {
+                self.delay = self.delay.max(decision.delay);
+            }
+        }
+        self.tightest = tightest.map(|(place, _)| place);
+    }
+
     /// The decision that is reported.
     #[must_use]
     pub fn decision(&self) -> Option<&Decision> {
@@ -75,12 +122,11 @@ impl Answer {
 
 /// Asks all limits of a selection.
 pub fn check(rules: &Rules, table: &Table<'_>, selection: &Selection<'_>, now: Nanos) -> Answer {
-    let mut asked = Asked { rules, table, now, answer: empty(selection.len()) };
-    asked.policies(selection, true);
-    if !asked.denied() {
+    let mut asked = Asked::new(rules, table, selection, 0, now);
+    asked.before(selection);
+    if !asked.answer.denied() {
         asked.enforced(selection);
     }
-    asked.policies(selection, false);
     asked.finish(selection)
 }
 
@@ -95,7 +141,7 @@ pub fn give_back(table: &Table<'_>, selection: &Selection<'_>, answer: &mut Answ
     }
 }
 
-fn empty(count: usize) -> Answer {
+pub(crate) fn empty(count: usize) -> Answer {
     Answer {
         allowed: true,
         tightest: None,
@@ -104,23 +150,40 @@ fn empty(count: usize) -> Answer {
         outcomes: [Outcome::default(); MAX_LAYERS],
         holds: [Hold::default(); MAX_LAYERS],
         count,
+        degraded: 0,
     }
 }
 
-struct Asked<'a, 'm> {
+/// A request on its way through the limits that count on this machine.
+pub(crate) struct Asked<'a, 'm> {
     rules: &'a Rules,
     table: &'a Table<'m>,
     now: Nanos,
-    answer: Answer,
+    /// Layers of policies in dry run, one bit each.
+    pub(crate) dry: u16,
+    /// Layers that are none of this machine's business.
+    remote: u16,
+    pub(crate) answer: Answer,
 }
 
-impl Asked<'_, '_> {
-    fn denied(&self) -> bool {
-        self.answer.outcomes().contains(&Outcome::Denied)
+impl<'a, 'm> Asked<'a, 'm> {
+    pub(crate) fn new(
+        rules: &'a Rules,
+        table: &'a Table<'m>,
+        selection: &Selection<'_>,
+        remote: u16,
+        now: Nanos,
+    ) -> Asked<'a, 'm> {
+        let dry = rules.layers_of(selection, Policy::dry_run);
+        Asked { rules, table, now, dry, remote, answer: empty(selection.len()) }
     }
 
-    fn is_dry(&self, layer: &Layer<'_>) -> bool {
-        self.rules.policies().get(layer.policy).is_some_and(|policy| policy.dry_run())
+    fn is_dry(&self, place: usize) -> bool {
+        self.dry >> place & 1 == 1
+    }
+
+    fn is_remote(&self, place: usize) -> bool {
+        self.remote >> place & 1 == 1
     }
 
     fn penalty(&self, layer: &Layer<'_>) -> Option<Penalty> {
@@ -128,24 +191,25 @@ impl Asked<'_, '_> {
     }
 
     /// Before the limits are asked: subjects that still have to wait.
-    /// Afterwards: policies in dry run, each on its own.
-    fn policies(&mut self, selection: &Selection<'_>, before: bool) {
+    pub(crate) fn before(&mut self, selection: &Selection<'_>) {
         for (place, layer) in selection.layers().enumerate() {
-            if before && layer.index == 0 && !self.is_dry(layer) {
+            if layer.index == 0 && !self.is_dry(place) {
                 self.still_waits(place, layer);
-            } else if !before && self.is_dry(layer) {
-                self.dry(place, layer);
             }
         }
     }
 
     fn still_waits(&mut self, place: usize, layer: &Layer<'_>) {
         let Some(penalty) = self.penalty(layer) else { return };
-        let wait = penalty::wait(self.table, layer.subject(), &penalty, self.now);
+        let wait = penalty::wait(self.table, self.table.fingerprint(layer.subject()), &penalty, self.now);
         if wait > 0 {
             let decision = self.table.peek(layer.key(), layer.limit, layer.cost, self.now);
             let retry_after = decision.retry_after.max(wait);
-            self.set(place, Decision { allowed: false, retry_after, delay: 0, ..decision }, Outcome::Denied);
+            self.answer.set(
+                place,
+                Decision { allowed: false, retry_after, delay: 0, ..decision },
+                Outcome::Denied,
+            );
         }
     }
 
@@ -155,17 +219,17 @@ impl Asked<'_, '_> {
         let verdict = limiter::check_all(self.table, &[layer.request()], self.now, &mut decisions, hold);
         let allowed = verdict.is_some_and(|verdict| verdict.allowed);
         let outcome = if allowed { Outcome::Admitted } else { Outcome::WouldDeny };
-        self.set(place, decisions[0], outcome);
+        self.answer.set(place, decisions[0], outcome);
     }
 
     /// All limits that are enforced, together.
-    fn enforced(&mut self, selection: &Selection<'_>) {
+    pub(crate) fn enforced(&mut self, selection: &Selection<'_>) {
         let Some(first) = selection.layers().next() else { return };
         let mut requests = [first.request(); MAX_LAYERS];
         let mut places = [0; MAX_LAYERS];
         let mut count = 0;
         for (place, layer) in selection.layers().enumerate() {
-            if self.is_dry(layer) {
+            if self.is_dry(place) || self.is_remote(place) {
                 continue;
             }
             if let (Some(request), Some(room)) = (requests.get_mut(count), places.get_mut(count)) {
@@ -189,14 +253,14 @@ impl Asked<'_, '_> {
             if let Some(room) = self.answer.holds.get_mut(place) {
                 *room = hold;
             }
-            self.set(place, decision, outcome);
+            self.answer.set(place, decision, outcome);
         }
         self.strike(selection);
     }
 
     /// A denial counts against the subject of each policy that denied and has
     /// a penalty; once, whichever of its limits denied.
-    fn strike(&mut self, selection: &Selection<'_>) {
+    pub(crate) fn strike(&mut self, selection: &Selection<'_>) {
         let mut struck = None;
         for (place, layer) in selection.layers().enumerate() {
             let Some(penalty) = self.penalty(layer) else { continue };
@@ -207,52 +271,35 @@ impl Asked<'_, '_> {
             }
             let wait = match struck {
                 Some((policy, wait)) if policy == layer.policy => wait,
-                _ => penalty::strike(self.table, layer.subject(), &penalty, self.now),
+                _ => penalty::strike(self.table, self.table.fingerprint(layer.subject()), &penalty, self.now),
             };
             struck = Some((layer.policy, wait));
             decision.retry_after = decision.retry_after.max(wait);
         }
     }
 
-    fn set(&mut self, place: usize, decision: Decision, outcome: Outcome) {
-        if let (Some(room), Some(what)) =
-            (self.answer.decisions.get_mut(place), self.answer.outcomes.get_mut(place))
-        {
-            (*room, *what) = (decision, outcome);
+    /// Policies in dry run, each on its own.
+    pub(crate) fn dry_run(&mut self, selection: &Selection<'_>) {
+        for (place, layer) in selection.layers().enumerate() {
+            if self.is_dry(place) && !self.is_remote(place) {
+                self.dry(place, layer);
+            }
         }
     }
 
-    /// Limits that were not asked, as a subject has to wait, and the tightest.
-    fn finish(mut self, selection: &Selection<'_>) -> Answer {
-        let denied = self.denied();
+    /// Policies in dry run, limits that were not asked as another denied, and
+    /// the tightest.
+    pub(crate) fn finish(mut self, selection: &Selection<'_>) -> Answer {
+        self.dry_run(selection);
+        let denied = self.answer.denied();
         for (place, layer) in selection.layers().enumerate() {
             let unasked = denied && self.answer.outcomes.get(place) == Some(&Outcome::Admitted);
-            if unasked && !self.is_dry(layer) {
+            if unasked && !self.is_dry(place) && !self.is_remote(place) {
                 let decision = self.table.peek(layer.key(), layer.limit, 0, self.now);
-                self.set(place, decision, Outcome::Spared);
+                self.answer.set(place, decision, Outcome::Spared);
             }
         }
-        let mut answer = self.answer;
-        answer.allowed = !denied;
-        let enforced = selection.layers().zip(answer.decisions).zip(answer.outcomes).enumerate();
-        let enforced = enforced.filter(|(_, ((layer, _), _))| {
-            !self.rules.policies().get(layer.policy).is_some_and(|policy| policy.dry_run())
-        });
-        for (place, ((_, decision), outcome)) in enforced {
-            let tighter = match answer.tightest.and_then(|best| answer.decisions.get(best)) {
-                None => true,
-                Some(best) if denied => {
-                    outcome == Outcome::Denied && (best.allowed || decision.retry_after > best.retry_after)
-                }
-                Some(best) => decision.remaining < best.remaining,
-            };
-            if tighter {
-                answer.tightest = Some(place);
-            }
-            if !denied {
-                answer.delay = answer.delay.max(decision.delay);
-            }
-        }
-        answer
+        self.answer.conclude(self.dry);
+        self.answer
     }
 }

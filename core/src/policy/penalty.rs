@@ -5,6 +5,7 @@
 //! A subject that has been quiet for `max` after its delay is forgotten.
 
 use super::model::Penalty;
+use crate::key::Fingerprint;
 use crate::limit::{Algorithm, Limit};
 use crate::table::{Table, Tally};
 use crate::time::{NEVER, Nanos};
@@ -13,13 +14,13 @@ use crate::time::{NEVER, Nanos};
 const MAX_STRIKES: u64 = 63;
 
 /// How long the subject still has to wait.
-pub(super) fn wait(table: &Table<'_>, subject: &[u8], penalty: &Penalty, now: Nanos) -> Nanos {
+pub(crate) fn wait(table: &Table<'_>, subject: Fingerprint, penalty: &Penalty, now: Nanos) -> Nanos {
     let Some(limit) = limit(penalty) else { return 0 };
     table.tally(subject, &limit, now, |tally, now| (None, until(tally, penalty).saturating_sub(now)))
 }
 
 /// Counts a denial; how long the subject has to wait now.
-pub(super) fn strike(table: &Table<'_>, subject: &[u8], penalty: &Penalty, now: Nanos) -> Nanos {
+pub(crate) fn strike(table: &Table<'_>, subject: Fingerprint, penalty: &Penalty, now: Nanos) -> Nanos {
     let Some(limit) = limit(penalty) else { return 0 };
     table.tally(subject, &limit, now, |tally, now| {
         let strikes = if tally.forgotten_at > now { tally.count } else { 0 };

@@ -103,7 +103,7 @@ impl Layer<'_> {
 
     /// What its policy's penalties are counted under: the same for all its
     /// limits, and no limit's key.
-    pub(super) fn subject(&self) -> &[u8] {
+    pub(crate) fn subject(&self) -> &[u8] {
         self.subject.as_slice()
     }
 
@@ -152,6 +152,13 @@ impl Rules {
             self.add(listed.len(), policy, request, &mut digests, selection)?;
         }
         Ok(())
+    }
+
+    /// The layers, one bit each, of policies that are so.
+    pub(crate) fn layers_of(&self, selection: &Selection<'_>, is: impl Fn(&Policy) -> bool) -> u16 {
+        let layers = selection.layers().enumerate();
+        let so = layers.filter(|(_, layer)| self.policies.get(layer.policy).is_some_and(&is));
+        so.fold(0, |mask, (place, _)| mask | 1 << place) // fewer than MAX_LAYERS
     }
 
     fn add<'r, 'a>(

@@ -67,6 +67,39 @@ impl KeyText {
         self.bytes.get(..self.len()).unwrap_or(&[])
     }
 
+    /// Of the key of a policy's first limit, whole: the key of its limit
+    /// `index`, and of that one's piece.
+    #[must_use]
+    pub fn of(&self, piece: Option<u32>, index: usize) -> KeyText {
+        let bytes = self.as_bytes();
+        let Some(end) = bytes.iter().position(|byte| *byte == b'}') else { return *self };
+        let (tag, rest) = bytes.split_at(end);
+        let mut digits = itoa::Buffer::new();
+        let mut text = KeyText::default();
+        text.put(tag);
+        if let Some(piece) = piece {
+            text.put(b"#");
+            text.put(digits.format(piece).as_bytes());
+        }
+        text.put(rest);
+        if index > 0 {
+            text.put(b":");
+            text.put(digits.format(index).as_bytes());
+        }
+        text
+    }
+
+    /// A key on the same slot that no limit has, for a write that tells
+    /// whether the store is well.
+    #[must_use]
+    pub fn probe(&self) -> KeyText {
+        let mut text = KeyText::default();
+        text.put(b"tg-probe:{");
+        text.put(tag(self.as_bytes()));
+        text.put(b"}");
+        text
+    }
+
     fn len(&self) -> usize {
         usize::from(self.len)
     }

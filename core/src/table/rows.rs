@@ -72,7 +72,18 @@ impl<'m> Table<'m> {
     /// Takes `cost` units in flight, until they are [released](Self::release)
     /// or the limit's period is over.
     pub fn acquire(&self, key: &[u8], limit: &Limit, cost: u64, now: Nanos) -> (Decision, Hold) {
-        let key = hold_key(self.fingerprint(key));
+        self.acquire_fingerprint(self.fingerprint(key), limit, cost, now)
+    }
+
+    /// [`acquire`](Self::acquire) with the fingerprint at hand.
+    pub fn acquire_fingerprint(
+        &self,
+        key: Fingerprint,
+        limit: &Limit,
+        cost: u64,
+        now: Nanos,
+    ) -> (Decision, Hold) {
+        let key = hold_key(key);
         let clock = self.parts.header.clock(key);
         let now = clock.hold(now);
         if limit.algorithm() != Algorithm::Concurrency || self.accepts(limit).is_err() {

@@ -1,0 +1,211 @@
+//! What is done without a request: unspent units go back, and a store that was
+//! away is probed.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use super::super::key::KeyText;
+use super::super::lease::TOLD;
+use super::super::script::{Ask, Call, Op};
+use super::flight::{Group, NOBODY, PROBE};
+use super::{Host, Store, Transport};
+use crate::limit::Limit;
+use crate::limiter::MAX_LAYERS;
+use crate::metrics::StoreEvent;
+use crate::table::Hold;
+use crate::time::Nanos;
+
+/// How often pots are looked through: 100 ms.
+const SWEEP: Nanos = 100_000_000;
+/// A call that nobody waits for may take so long: 1 s.
+const PATIENCE: Nanos = 1_000_000_000;
+/// What `Hold::row` says of a hold that the store counts.
+const REMOTE: u64 = u64::MAX;
+
+/// Where a pot's units came from.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Origin {
+    keys: [KeyText; TOLD],
+    limits: [Option<Limit>; TOLD],
+}
+
+impl Origin {
+    /// Of a group of more than [`TOLD`] limits nothing is kept: its unspent
+    /// units are let go.
+    pub(super) fn new(group: &Group, limits: &[Option<Limit>; MAX_LAYERS]) -> Origin {
+        let mut origin = Origin::default();
+        if group.count <= TOLD {
+            for (index, limit) in limits.iter().enumerate().take(group.count) {
+                if let (Some(key), Some(room)) = (origin.keys.get_mut(index), origin.limits.get_mut(index)) {
+                    *key = group.text.of(group.piece_number(), index);
+                    *room = *limit;
+                }
+            }
+        }
+        origin
+    }
+}
+
+impl Store {
+    /// When [`handle_timeout`](Self::handle_timeout) has something to do; not
+    /// before there is anything.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Nanos> {
+        let sweep = (self.sweep_at > 0).then_some(self.sweep_at);
+        [self.breaker.poll_timeout(), sweep].into_iter().flatten().min()
+    }
+
+    /// Time has passed: probes the store if that is due, and gives back what
+    /// was fetched and not spent.
+    pub fn handle_timeout<T: Transport>(&mut self, host: &mut Host<'_, '_, T>) {
+        self.breaker.handle_timeout(host.now);
+        if self.breaker.wants_probe(host.now) {
+            let deadline = host.now.saturating_add(self.patience);
+            self.breaker.probe_sent(host.now, deadline);
+            if !host.transport.probe(PROBE, self.probe_key.as_bytes(), deadline, host.now) {
+                self.breaker.probe_failed(host.now);
+            }
+        }
+        self.note_breaker(host.metrics);
+        if self.sweep_at > 0 && host.now >= self.sweep_at {
+            self.sweep(host);
+        }
+    }
+
+    pub(super) fn sweep_soon(&mut self, now: Nanos) {
+        if self.sweep_at == 0 {
+            self.sweep_at = now.saturating_add(SWEEP);
+        }
+    }
+
+    /// Gives everything back that is in the pots: this process ends.
+    pub fn drain<T: Transport>(&mut self, host: &mut Host<'_, '_, T>) {
+        let mut budget = self.leases.len();
+        while let Some(unspent) = self.leases.take_expired(&mut budget, Nanos::MAX) {
+            self.return_units(&unspent, host);
+        }
+        self.sweep_at = 0;
+    }
+
+    fn sweep<T: Transport>(&mut self, host: &mut Host<'_, '_, T>) {
+        let mut budget = self.leases.len();
+        while let Some(unspent) = self.leases.take_expired(&mut budget, host.now) {
+            self.return_units(&unspent, host);
+        }
+        let is_empty = self.leases.held(host.now) == 0;
+        self.sweep_at = if is_empty { 0 } else { host.now.saturating_add(SWEEP) };
+    }
+
+    fn return_units<T: Transport>(
+        &mut self,
+        unspent: &super::super::lease::Unspent,
+        host: &mut Host<'_, '_, T>,
+    ) {
+        let Some(origin) = self.origins.get(unspent.place) else { return };
+        let Some(Some(first)) = origin.limits.first() else { return };
+        if !self.breaker.allows(host.now) {
+            return;
+        }
+        let mut asks = [Ask { key: &[], limit: first }; TOLD];
+        let mut count = 0;
+        for ((ask, key), limit) in asks.iter_mut().zip(&origin.keys).zip(origin.limits.iter().flatten()) {
+            *ask = Ask { key: key.as_bytes(), limit };
+            count += 1;
+        }
+        let age = host.now.saturating_sub(unspent.asked_at);
+        let op = Op::GiveBack { units: unspent.units, age, id: unspent.id };
+        let call = Call { asks: asks.get(..count).unwrap_or(&[]), op };
+        if host.transport.send(NOBODY, &call, host.now.saturating_add(PATIENCE), host.now) {
+            host.metrics.count(StoreEvent::Call);
+            host.metrics.count(StoreEvent::GiveBack);
+        }
+    }
+}
+
+/// Units in flight that the store counts: what is needed to release them.
+#[derive(Debug)]
+pub(super) struct Holds {
+    kept: Box<[Option<Kept>]>,
+    next: usize,
+    generation: u64,
+}
+
+/// One of them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Kept {
+    generation: u64,
+    key: KeyText,
+    limit: Limit,
+    id: u64,
+    units: u64,
+    taken_at: Nanos,
+    expires: Nanos,
+}
+
+impl Holds {
+    pub(super) fn new(count: usize) -> Holds {
+        let mut kept = Vec::new();
+        kept.resize(count, None);
+        Holds { kept: kept.into_boxed_slice(), next: 0, generation: 0 }
+    }
+
+    /// A hold for the host; none when there is no room, and it then lasts
+    /// until it expires.
+    pub(super) fn keep(
+        &mut self,
+        key: KeyText,
+        limit: &Limit,
+        group: &Group,
+        expires: Nanos,
+        now: Nanos,
+    ) -> Option<Hold> {
+        let count = self.kept.len();
+        for step in 0..count.min(64) {
+            let place = (self.next + step) % count;
+            let room = self.kept.get_mut(place)?;
+            if room.is_none_or(|kept| kept.expires <= now) {
+                self.generation += 1;
+                self.next = place + 1;
+                let (id, units, generation) = (group.id, group.cost, self.generation);
+                *room = Some(Kept {
+                    generation,
+                    key,
+                    limit: *limit,
+                    id,
+                    units,
+                    taken_at: group.asked_at,
+                    expires,
+                });
+                let fingerprint = generation << 24 | place as u64; // a place is below 2^24
+                return Some(Hold { row: REMOTE, fingerprint, expires, units });
+            }
+        }
+        None
+    }
+
+    /// Takes out what a hold stands for; none for a hold of the table's, or
+    /// one that is gone.
+    pub(super) fn take(&mut self, hold: &Hold) -> Option<Kept> {
+        let place = (hold.fingerprint & 0xFF_FFFF) as usize;
+        let room = self.kept.get_mut(place).filter(|_| hold.row == REMOTE)?;
+        room.take_if(|kept| kept.generation == hold.fingerprint >> 24)
+    }
+
+    pub(super) fn forget(&mut self, hold: &Hold) {
+        let _ = self.take(hold); // what it stands for is given back another way
+    }
+}
+
+impl Kept {
+    pub(super) fn give_back<T: Transport>(&self, host: &mut Host<'_, '_, T>) -> bool {
+        let asks = [Ask { key: self.key.as_bytes(), limit: &self.limit }];
+        let age = host.now.saturating_sub(self.taken_at);
+        let op = Op::GiveBack { units: self.units, age, id: self.id };
+        let deadline = host.now.saturating_add(PATIENCE);
+        let is_sent = host.transport.send(NOBODY, &Call { asks: &asks, op }, deadline, host.now);
+        if is_sent {
+            host.metrics.count(StoreEvent::Call);
+        }
+        is_sent
+    }
+}

@@ -1,0 +1,406 @@
+//! A request comes in: paid from memory, denied from memory, or asked.
+
+use super::super::key;
+use super::super::lease::{Spend, TOLD, Told};
+use super::flight::{Flight, Group, Held, Paid, Phase, pot_of};
+use super::{Host, Pending, Progress, Store, Transport, is_remote};
+use crate::decision::Decision;
+use crate::limiter::{self, MAX_LAYERS};
+use crate::metrics::StoreEvent;
+use crate::policy::check::{Asked, NONE};
+use crate::policy::{self, Layer, Outcome, Policy, Rules, Selection};
+use crate::time::{NEVER, Nanos};
+
+/// A group as memory has it.
+#[derive(Clone, Copy)]
+struct Seen {
+    first: usize,
+    count: usize,
+    pot: u64,
+    piece: u32,
+    paid: Paid,
+    /// More should be fetched.
+    low: bool,
+}
+
+impl Store {
+    /// Asks all limits of a selection, all or none. Allocates nothing.
+    ///
+    /// A request that has to wait is told by
+    /// [`poll_answer`](Self::poll_answer), under the number `user`.
+    pub fn check<T: Transport>(
+        &mut self,
+        rules: &Rules,
+        selection: &Selection<'_>,
+        user: u64,
+        host: &mut Host<'_, '_, T>,
+    ) -> Progress {
+        let remote = rules.layers_of(selection, is_remote);
+        if remote == 0 {
+            return Progress::Answered(policy::check(rules, host.table, selection, host.now));
+        }
+        let mut asked = Asked::new(rules, host.table, selection, remote, host.now);
+        asked.before(selection);
+        let mut seen = [None; MAX_LAYERS];
+        if !asked.answer.denied() {
+            self.from_memory(rules, selection, remote, &mut asked, &mut seen, host);
+            if asked.answer.denied() {
+                asked.strike(selection);
+            } else {
+                asked.enforced(selection);
+            }
+        }
+        if asked.answer.denied() {
+            self.undo_memory(&seen, selection, &mut asked);
+        }
+        let denied = asked.answer.denied();
+        let asks = |seen: &&Seen| seen.paid == Paid::Asked;
+        // A policy in dry run never keeps a denial waiting.
+        let waits = !denied && seen.iter().flatten().any(|seen| asks(&seen));
+        if !waits {
+            let answer = asked.finish(selection);
+            self.fetch_low(rules, selection, &seen, host);
+            return Progress::Answered(answer);
+        }
+        self.take_off(rules, selection, &seen, asked, user, host)
+    }
+
+    /// Every group, as far as memory can tell.
+    fn from_memory<T: Transport>(
+        &mut self,
+        rules: &Rules,
+        selection: &Selection<'_>,
+        remote: u16,
+        asked: &mut Asked<'_, '_>,
+        seen: &mut [Option<Seen>; MAX_LAYERS],
+        host: &mut Host<'_, '_, T>,
+    ) {
+        let mut layers = selection.layers().enumerate().peekable();
+        let mut rooms = seen.iter_mut();
+        while let Some((first, layer)) = layers.next() {
+            if remote >> first & 1 == 0 {
+                continue;
+            }
+            let mut pot = host.table.fingerprint(layer.key()).0;
+            let mut fits = layer.cost <= layer.limit.burst();
+            pot = mixed(pot, layer);
+            let mut count = 1;
+            while let Some((_, next)) = layers.next_if(|(_, next)| next.policy == layer.policy) {
+                pot = mixed(pot, next);
+                fits &= next.cost <= next.limit.burst();
+                count += 1;
+            }
+            let Some(policy) = rules.policies().get(layer.policy) else { continue };
+            let dry = asked.dry >> first & 1 == 1;
+            let members = selection.layers().skip(first).take(count);
+            let group = Seen { first, count, pot: pot.max(1), piece: 0, paid: Paid::Nothing, low: false };
+            let group = if fits {
+                self.look(policy, group, layer.cost, members, asked, dry, host)
+            } else {
+                for (place, layer) in members.enumerate() {
+                    let fits = layer.cost <= layer.limit.burst();
+                    let (decision, outcome) =
+                        if fits { (whole(layer), spared(dry)) } else { (never(layer), denied(dry)) };
+                    asked.answer.set(first + place, decision, outcome);
+                }
+                group
+            };
+            if let Some(room) = rooms.next() {
+                *room = Some(group);
+            }
+        }
+    }
+
+    /// The first piece that pays; else one that may be asked; else a denial.
+    #[expect(clippy::too_many_arguments, reason = "one request's whole context")]
+    fn look<'r, T>(
+        &mut self,
+        policy: &Policy,
+        mut group: Seen,
+        cost: u64,
+        members: impl Iterator<Item = &'r Layer<'r>> + Clone,
+        asked: &mut Asked<'_, '_>,
+        dry: bool,
+        host: &mut Host<'_, '_, T>,
+    ) -> Seen {
+        let pieces = policy.shards().max(1);
+        let turn = if pieces > 1 { self.turn } else { 0 };
+        self.turn = self.turn.wrapping_add(1);
+        let mut soonest: Option<(Nanos, usize, u32)> = None;
+        let mut ask = None;
+        for step in 0..pieces {
+            let piece = turn.wrapping_add(step) % pieces;
+            match self.leases.spend(pot_of(group.pot, piece), cost, host.now) {
+                Spend::Taken { left, low } => {
+                    (group.piece, group.paid, group.low) = (piece, Paid::Pot, low);
+                    host.metrics.count(StoreEvent::LeaseHit);
+                    let told = self.leases.told(pot_of(group.pot, piece));
+                    for (place, layer) in members.enumerate() {
+                        let decision = remembered(layer, told, place, left, host.now);
+                        asked.answer.set(group.first + place, decision, Outcome::Admitted);
+                    }
+                    return group;
+                }
+                Spend::Ask => ask = ask.or(Some(piece)),
+                Spend::Denied { until, by } => {
+                    if soonest.is_none_or(|(soonest, ..)| until < soonest) {
+                        soonest = Some((until, by, piece));
+                    }
+                }
+            }
+        }
+        if let Some(piece) = ask {
+            (group.piece, group.paid) = (piece, Paid::Asked);
+            return group;
+        }
+        let Some((until, by, piece)) = soonest else { return group };
+        host.metrics.count(StoreEvent::DenialHit);
+        let told = self.leases.told(pot_of(group.pot, piece));
+        for (place, layer) in members.enumerate() {
+            let decision = remembered(layer, told, place, 0, host.now);
+            if place == by {
+                let retry_after = until.saturating_sub(host.now).max(1);
+                let reset_after = decision.reset_after.max(retry_after);
+                let decision =
+                    Decision { allowed: false, remaining: 0, retry_after, reset_after, ..decision };
+                asked.answer.set(group.first + place, decision, denied(dry));
+            } else {
+                asked.answer.set(group.first + place, decision, spared(dry));
+            }
+        }
+        group
+    }
+
+    /// Another limit denied: what was paid from pots goes back, and what was
+    /// not asked is told as it was last heard.
+    fn undo_memory(&mut self, seen: &[Option<Seen>], selection: &Selection<'_>, asked: &mut Asked<'_, '_>) {
+        for group in seen.iter().flatten() {
+            let members = selection.layers().skip(group.first).take(group.count).enumerate();
+            if asked.dry >> group.first & 1 == 1 {
+                if group.paid == Paid::Asked {
+                    for (place, layer) in members {
+                        asked.answer.set(group.first + place, whole(layer), Outcome::Spared);
+                    }
+                }
+                continue; // it counts on its own
+            }
+            for (place, layer) in members {
+                let at = group.first + place;
+                match group.paid {
+                    Paid::Pot => {
+                        let decision = asked.answer.decisions.get(at).copied().unwrap_or(NONE);
+                        let remaining = decision.remaining.saturating_add(layer.cost);
+                        asked.answer.set(at, Decision { remaining, ..decision }, Outcome::Spared);
+                    }
+                    Paid::Asked => asked.answer.set(at, whole(layer), Outcome::Spared),
+                    _ => {}
+                }
+            }
+            if let (Paid::Pot, Some(layer)) = (group.paid, selection.layers().nth(group.first)) {
+                self.leases.unspend(pot_of(group.pot, group.piece), layer.cost);
+            }
+        }
+    }
+
+    /// Keeps the request until its groups are answered, and asks.
+    fn take_off<T: Transport>(
+        &mut self,
+        rules: &Rules,
+        selection: &Selection<'_>,
+        seen: &[Option<Seen>],
+        mut asked: Asked<'_, '_>,
+        user: u64,
+        host: &mut Host<'_, '_, T>,
+    ) -> Progress {
+        asked.dry_run(selection);
+        let Some(place) = self.claim_flight(Phase::Waiting, user, host.now) else {
+            return self.without_flight(rules, selection, seen, asked, host);
+        };
+        if let Some(flight) = self.flights.get_mut(place) {
+            flight.dry = asked.dry;
+            flight.answer = asked.answer;
+            for (room, (at, layer)) in flight.layers.iter_mut().zip(selection.layers().enumerate()) {
+                *room = Some(held(rules, layer, seen, at, host));
+            }
+            for (room, seen) in flight.groups.iter_mut().zip(seen.iter().flatten()) {
+                *room = group(rules, selection, seen, host);
+            }
+        }
+        self.waiting += 1;
+        host.metrics.count(StoreEvent::Waiting);
+        self.ask_all(place, host);
+        match self.flights.get(place) {
+            // Answered at once, without the store.
+            Some(flight) if flight.phase == Phase::Ready => Progress::Answered(self.land(place)),
+            Some(flight) => Progress::Waiting(Pending(super::flight::ticket(place, flight.generation, 0))),
+            None => Progress::Answered(policy::check(rules, host.table, selection, host.now)),
+        }
+    }
+
+    /// No room to wait: decided as if the store were away.
+    fn without_flight<T: Transport>(
+        &mut self,
+        rules: &Rules,
+        selection: &Selection<'_>,
+        seen: &[Option<Seen>],
+        mut asked: Asked<'_, '_>,
+        host: &mut Host<'_, '_, T>,
+    ) -> Progress {
+        for seen in seen.iter().flatten().filter(|seen| seen.paid == Paid::Asked) {
+            let Some(group) = group(rules, selection, seen, host) else { continue };
+            let mut layers = [None; MAX_LAYERS];
+            for (room, (at, layer)) in layers.iter_mut().zip(selection.layers().enumerate()) {
+                *room = Some(held(rules, layer, &[Some(*seen)], at, host));
+            }
+            let dry = asked.dry;
+            let answer = &mut asked.answer;
+            self.fall_back(&group, &layers, dry, answer, host);
+        }
+        if asked.answer.denied() {
+            // What this machine's limits were charged goes back; what the
+            // fallback was charged stays, in its own favour.
+            for (at, layer) in selection.layers().enumerate() {
+                let is_local =
+                    !seen.iter().flatten().any(|seen| (seen.first..seen.first + seen.count).contains(&at));
+                let charged = asked.answer.outcomes.get(at) == Some(&Outcome::Admitted);
+                if is_local && charged && asked.dry >> at & 1 == 0 {
+                    let hold = asked.answer.holds.get_mut(at..=at).unwrap_or(&mut []);
+                    limiter::give_back(host.table, &[layer.request()], hold, host.now);
+                }
+            }
+            self.undo_memory(seen, selection, &mut asked);
+            asked.strike(selection);
+        }
+        Progress::Answered(asked.finish(selection))
+    }
+
+    /// Fetches more for the pots that are low.
+    fn fetch_low<T: Transport>(
+        &mut self,
+        rules: &Rules,
+        selection: &Selection<'_>,
+        seen: &[Option<Seen>],
+        host: &mut Host<'_, '_, T>,
+    ) {
+        for seen in seen.iter().flatten().filter(|seen| seen.low) {
+            if let Some(group) = group(rules, selection, seen, host) {
+                let limits = selection.layers().skip(seen.first).take(seen.count);
+                let layers = limits.map(|layer| Held {
+                    limit: *layer.limit,
+                    fingerprint: crate::key::Fingerprint(0),
+                    cost: 0,
+                    remote: true,
+                    policy: layer.policy,
+                    penalty: None,
+                });
+                self.prefetch(group, layers, host);
+            }
+        }
+    }
+}
+
+/// Takes the limit's own numbers into the pot's key: a pot of other limits is
+/// another pot.
+#[inline]
+fn mixed(pot: u64, layer: &Layer<'_>) -> u64 {
+    let limit = layer.limit;
+    let numbers = limit.limit() << 32 ^ limit.burst() ^ limit.period() ^ limit.meaning[0].rotate_left(17);
+    (pot ^ numbers).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29)
+}
+
+fn held<T>(
+    rules: &Rules,
+    layer: &Layer<'_>,
+    seen: &[Option<Seen>],
+    at: usize,
+    host: &Host<'_, '_, T>,
+) -> Held {
+    let penalty = rules.policies().get(layer.policy).and_then(Policy::penalty);
+    Held {
+        limit: *layer.limit,
+        fingerprint: host.table.fingerprint(layer.key()),
+        cost: layer.cost,
+        remote: seen.iter().flatten().any(|seen| (seen.first..seen.first + seen.count).contains(&at)),
+        policy: layer.policy,
+        penalty: penalty.map(|penalty| (host.table.fingerprint(layer.subject()), penalty)),
+    }
+}
+
+fn group<T>(rules: &Rules, selection: &Selection<'_>, seen: &Seen, host: &Host<'_, '_, T>) -> Option<Group> {
+    let layer = selection.layers().nth(seen.first)?;
+    let policy = rules.policies().get(layer.policy)?;
+    Some(Group {
+        first: seen.first,
+        count: seen.count,
+        text: key::write(rules, layer, None), // the first of its policy
+        pot: seen.pot,
+        pieces: policy.shards().max(1),
+        piece: seen.piece,
+        tried: 1,
+        paid: seen.paid,
+        cost: layer.cost,
+        id: 0,
+        asked_at: host.now,
+        deadline: host.now.saturating_add(policy.timeout()),
+        lease: policy.lease(),
+        on_store_error: policy.on_store_error(),
+    })
+}
+
+/// A decision from what the store last said: `left` units are in the pot.
+#[inline]
+fn remembered(
+    layer: &Layer<'_>,
+    told: Option<(&[Told; TOLD], Nanos)>,
+    place: usize,
+    left: u64,
+    now: Nanos,
+) -> Decision {
+    let told = told.and_then(|(told, _)| told.get(place.min(TOLD - 1))).copied().unwrap_or_default();
+    Decision {
+        allowed: true,
+        limit: layer.limit.limit(),
+        remaining: told.remaining.saturating_add(left).min(layer.limit.burst()),
+        retry_after: 0,
+        reset_after: told.reset_at.saturating_sub(now),
+        delay: 0,
+    }
+}
+
+/// A limit of which nothing is known.
+fn whole(layer: &Layer<'_>) -> Decision {
+    Decision { limit: layer.limit.limit(), remaining: layer.limit.burst(), ..NONE }
+}
+
+/// A cost that no waiting admits.
+fn never(layer: &Layer<'_>) -> Decision {
+    Decision { allowed: false, retry_after: NEVER, ..whole(layer) }
+}
+
+fn denied(dry: bool) -> Outcome {
+    if dry { Outcome::WouldDeny } else { Outcome::Denied }
+}
+
+fn spared(dry: bool) -> Outcome {
+    if dry { Outcome::Admitted } else { Outcome::Spared }
+}
+
+impl Store {
+    /// A free flight.
+    pub(super) fn claim_flight(&mut self, phase: Phase, user: u64, now: Nanos) -> Option<usize> {
+        let place = self.free;
+        let flight = self.flights.get_mut(place)?;
+        self.free = flight.next;
+        let generation = flight.generation.wrapping_add(1).max(1);
+        *flight = Flight { phase, user, generation, started: now, ..Flight::default() };
+        Some(place)
+    }
+
+    pub(super) fn free_flight(&mut self, place: usize) {
+        if let Some(flight) = self.flights.get_mut(place) {
+            flight.phase = Phase::Free;
+            flight.next = self.free;
+            self.free = place;
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! Decisions without the store, as a policy's `on_store_error` says.
+//!
+//! `local` counts in the host's table, under this instance's
+//! [piece](super::super::share) of the limit. It carries over what the store
+//! last told of the key, so a store that comes and goes does not hand out a
+//! burst each time; and when the store is back it is charged what the piece
+//! has yet to recover from.
+//!
+//! An instance whose piece of a bucket is less than one unit (10 in 20
+//! pieces) admits one unit for each time that its share of the rate takes to
+//! bring it, from the first request on: a *knock* that is denied, and says
+//! when to come back.
+
+use super::super::share::{Piece, Share};
+use super::flight::{Group, Held, Paid};
+use super::{Host, Store};
+use crate::decision::Decision;
+use crate::key::Fingerprint;
+use crate::limit::{Algorithm, Limit};
+use crate::limiter::MAX_LAYERS;
+use crate::metrics::StoreEvent;
+use crate::policy::check::{Answer, NONE};
+use crate::policy::{OnStoreError, Outcome};
+use crate::table::{Hold, Table, Tally};
+use crate::time::{NEVER, Nanos, SECOND};
+
+/// When to come back, where a store that is away is the reason: 1 s.
+const COME_BACK: Nanos = SECOND;
+
+impl Store {
+    /// Decides a group; says how it was paid.
+    pub(super) fn fall_back<T>(
+        &mut self,
+        group: &Group,
+        layers: &[Option<Held>; MAX_LAYERS],
+        dry: u16,
+        answer: &mut Answer,
+        host: &mut Host<'_, '_, T>,
+    ) -> Paid {
+        answer.degraded |= group.mask();
+        let held = || (group.first..).zip(layers.iter().skip(group.first).take(group.count).flatten());
+        let is_dry = dry >> group.first & 1 == 1;
+        let denied = if is_dry { Outcome::WouldDeny } else { Outcome::Denied };
+        match group.on_store_error {
+            OnStoreError::Allow => {
+                host.metrics.count(StoreEvent::FallbackAllow);
+                for (at, held) in held() {
+                    answer.set(at, unknown(&held.limit), Outcome::Admitted);
+                }
+                Paid::Nothing
+            }
+            OnStoreError::Deny => {
+                host.metrics.count(StoreEvent::FallbackDeny);
+                for (at, held) in held() {
+                    let decision = Decision {
+                        allowed: false,
+                        remaining: 0,
+                        retry_after: COME_BACK,
+                        reset_after: COME_BACK,
+                        ..unknown(&held.limit)
+                    };
+                    answer.set(at, decision, denied);
+                }
+                Paid::Nothing
+            }
+            OnStoreError::Local => {
+                host.metrics.count(StoreEvent::FallbackLocal);
+                self.carry_over(group, layers, host);
+                let pieces: [_; MAX_LAYERS] = core::array::from_fn(|at| {
+                    let held = layers.get(at)?.as_ref()?;
+                    Some(self.piece(&held.limit, group))
+                });
+                let admits = |at: usize, held: &Held| match pieces.get(at) {
+                    Some(Some(piece)) => ask(host.table, held, piece, Take::Peek, host.now).0,
+                    _ => NONE,
+                };
+                let mut all = true;
+                for (at, held) in held() {
+                    let decision = admits(at, held);
+                    all &= decision.allowed;
+                    answer.set(at, decision, if decision.allowed { Outcome::Admitted } else { denied });
+                }
+                if !all {
+                    let spared = if is_dry { Outcome::Admitted } else { Outcome::Spared };
+                    for at in group.first..group.first + group.count {
+                        if answer.outcomes.get(at) == Some(&Outcome::Admitted) {
+                            answer.set(at, answer.decisions.get(at).copied().unwrap_or(NONE), spared);
+                        }
+                    }
+                    // A knock is remembered.
+                    for (at, held) in held() {
+                        if let Some(Some(piece @ Piece::Fraction(_))) = pieces.get(at) {
+                            let _ = ask(host.table, held, piece, Take::Knock, host.now);
+                        }
+                    }
+                    return Paid::Nothing;
+                }
+                for (at, held) in held() {
+                    let Some(Some(piece)) = pieces.get(at) else { continue };
+                    let (decision, hold) = ask(host.table, held, piece, Take::Charge, host.now);
+                    if let Some(room) = answer.holds.get_mut(at) {
+                        *room = hold;
+                    }
+                    // Another worker may have been quicker: then it is denied, and
+                    // what the others were charged is not given back.
+                    answer.set(at, decision, if decision.allowed { Outcome::Admitted } else { denied });
+                }
+                self.leases.fell_back(group.pot, host.now);
+                Paid::Local
+            }
+        }
+    }
+
+    /// This instance's piece of a limit, in this region. Which instances have
+    /// the remainder differs from key to key, and is the same for all.
+    fn piece(&self, limit: &Limit, group: &Group) -> Piece {
+        let regional = match self.region.of_limit(limit) {
+            Ok(Piece::Some(limit) | Piece::Fraction(limit)) => limit,
+            _ => return Piece::Nothing,
+        };
+        let share = match self.instance {
+            Some(instance) => {
+                let by = group.text.as_bytes().iter().map(|byte| u64::from(*byte)).sum();
+                Share::nth(instance, self.instances).map(|share| share.rotated(by))
+            }
+            None => Share::nth(0, self.instances), // the first has the floor of the division
+        };
+        share.and_then(|share| share.of_limit(&regional)).unwrap_or(Piece::Nothing)
+    }
+
+    /// Charges this machine's piece with what the store last told, unless it
+    /// owes as much already.
+    fn carry_over<T>(
+        &mut self,
+        group: &Group,
+        layers: &[Option<Held>; MAX_LAYERS],
+        host: &mut Host<'_, '_, T>,
+    ) {
+        for (index, held) in layers.iter().skip(group.first).take(group.count).flatten().enumerate() {
+            let Piece::Some(piece) = self.piece(&held.limit, group) else { continue };
+            if piece.algorithm() == Algorithm::Concurrency {
+                continue; // units in flight elsewhere are not this machine's
+            }
+            let told = self.told_debt(group, index, &held.limit, host.now) / self.instances.max(1);
+            let missing = told.saturating_sub(debt(host.table, held.fingerprint, &piece, host.now));
+            if missing > 0 {
+                let left = host.table.peek_fingerprint(held.fingerprint, &piece, 0, host.now).remaining;
+                let cost = missing.min(left);
+                let _ = host.table.check_fingerprint(held.fingerprint, &piece, cost, host.now);
+            }
+        }
+    }
+
+    /// Units that this machine admitted and the store has not heard of: what
+    /// its piece has yet to recover from, less what the store knows itself.
+    pub(super) fn owed<T>(&self, group: &Group, index: usize, held: &Held, host: &Host<'_, '_, T>) -> u64 {
+        let Piece::Some(piece) = self.piece(&held.limit, group) else { return 0 };
+        if piece.algorithm() == Algorithm::Concurrency {
+            return 0;
+        }
+        let known = self.told_debt(group, index, &held.limit, host.now) / self.instances.max(1);
+        debt(host.table, held.fingerprint, &piece, host.now).saturating_sub(known)
+    }
+
+    /// The store was told: this machine's piece, which other workers share,
+    /// does not owe it any more.
+    pub(super) fn settle_owed<T>(&self, held: &Held, group: &Group, owed: u64, host: &Host<'_, '_, T>) {
+        if let Piece::Some(piece) = self.piece(&held.limit, group) {
+            host.table.refund_fingerprint(held.fingerprint, &piece, owed, host.now);
+        }
+    }
+
+    /// What the store said was spent of a limit, less what time has given back.
+    fn told_debt(&self, group: &Group, index: usize, limit: &Limit, now: Nanos) -> u64 {
+        let Some((told, _)) = self.leases.told(group.pot) else { return 0 };
+        let Some(told) = told.get(index).filter(|told| told.reset_at > now) else { return 0 };
+        let debt = match limit.algorithm() {
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => {
+                let units = u128::from(told.reset_at - now) * u128::from(limit.tick);
+                u64::try_from(units.div_ceil(u128::from(limit.token))).unwrap_or(u64::MAX)
+            }
+            _ => limit.burst().saturating_sub(told.remaining),
+        };
+        debt.min(limit.burst())
+    }
+
+    /// Gives back what a fallback was charged.
+    pub(super) fn undo_fallback<T>(&mut self, place: usize, group: &Group, host: &mut Host<'_, '_, T>) {
+        for at in group.first..group.first + group.count {
+            let held = self.flights.get(place).and_then(|flight| *flight.layers.get(at)?);
+            let Some(held) = held else { continue };
+            if let Piece::Some(piece) = self.piece(&held.limit, group) {
+                host.table.refund_fingerprint(held.fingerprint, &piece, held.cost, host.now);
+            }
+            let flight = self.flights.get_mut(place);
+            if let Some(hold) = flight.and_then(|flight| flight.answer.holds.get_mut(at)) {
+                host.table.release(hold);
+                *hold = Hold::default();
+            }
+        }
+    }
+}
+
+/// What is done with a piece.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Take {
+    Peek,
+    Charge,
+    /// As a peek, but a piece of less than a unit remembers that it was asked.
+    Knock,
+}
+
+fn ask(table: &Table<'_>, held: &Held, piece: &Piece, take: Take, now: Nanos) -> (Decision, Hold) {
+    let (key, cost) = (held.fingerprint, held.cost);
+    let decision = match piece {
+        Piece::Nothing => Decision {
+            allowed: cost == 0,
+            remaining: 0,
+            retry_after: if cost == 0 { 0 } else { COME_BACK },
+            reset_after: COME_BACK,
+            ..unknown(&held.limit)
+        },
+        Piece::Fraction(limit) => knock(table, key, limit, cost, take, now),
+        Piece::Some(limit) if limit.algorithm() == Algorithm::Concurrency && take == Take::Charge => {
+            let (decision, hold) = table.acquire_fingerprint(key, limit, cost, now);
+            return (whole(decision, held), hold);
+        }
+        Piece::Some(limit) if table.accepts(limit).is_err() => unknown(limit), // told when rules are taken up
+        Piece::Some(limit) if take == Take::Charge => table.check_fingerprint(key, limit, cost, now),
+        Piece::Some(limit) => table.peek_fingerprint(key, limit, cost, now),
+    };
+    (whole(decision, held), Hold::default())
+}
+
+/// The limit as clients know it; and a cost that only the whole limit fits is
+/// worth another try.
+fn whole(decision: Decision, held: &Held) -> Decision {
+    let is_over = decision.retry_after == NEVER && held.cost <= held.limit.burst();
+    let retry_after = if is_over { COME_BACK } else { decision.retry_after };
+    Decision { limit: held.limit.limit(), retry_after, ..decision }
+}
+
+/// A piece that brings one unit in each `wait`, and has none to begin with.
+/// It remembers the last knock or admission, for twice as long.
+fn knock(table: &Table<'_>, key: Fingerprint, limit: &Limit, cost: u64, take: Take, now: Nanos) -> Decision {
+    let wait = u64::try_from(u128::from(limit.token).div_ceil(u128::from(limit.tick))).unwrap_or(NEVER - 1);
+    let decision = |left: Nanos| Decision {
+        allowed: cost == 0 || (cost == 1 && left == 0),
+        remaining: u64::from(left == 0),
+        retry_after: if cost <= 1 { left } else { COME_BACK },
+        reset_after: left,
+        ..unknown(limit)
+    };
+    let Ok(count) = Limit::new(Algorithm::FixedWindow, 1, limit.period()) else { return decision(wait) };
+    table.tally(key, &count, now, |tally, now| {
+        let is_known = tally.count > 0 && tally.forgotten_at > now;
+        let since = tally.forgotten_at.saturating_sub(wait.saturating_mul(2));
+        let left = if is_known { since.saturating_add(wait).saturating_sub(now) } else { wait };
+        let decision = decision(left);
+        let begins = match take {
+            Take::Peek => false,
+            Take::Charge => decision.allowed && cost > 0,
+            Take::Knock => !is_known && cost == 1,
+        };
+        let forgotten_at = now.saturating_add(wait.saturating_mul(2)).min(NEVER - 1);
+        (begins.then_some(Tally { count: 1, forgotten_at }), decision)
+    })
+}
+
+/// Units that a bucket or window of the table has yet to recover from.
+fn debt(table: &Table<'_>, key: Fingerprint, limit: &Limit, now: Nanos) -> u64 {
+    limit.burst().saturating_sub(table.peek_fingerprint(key, limit, 0, now).remaining)
+}
+
+/// A limit of which nothing is known.
+fn unknown(limit: &Limit) -> Decision {
+    Decision { limit: limit.limit(), remaining: limit.burst(), ..NONE }
+}

@@ -1,0 +1,231 @@
+//! A request's last group was answered: what all of them mean, and what has
+//! to be undone.
+
+use super::super::script::Op;
+use super::flight::{Flight, Group, Held, Paid, Phase, of_ticket, ticket};
+use super::{Host, Pending, Store, Transport};
+use crate::decision::Decision;
+use crate::limit::Algorithm;
+use crate::limiter::MAX_LAYERS;
+use crate::metrics::StoreEvent;
+use crate::policy::check::Answer;
+use crate::policy::{Outcome, penalty};
+use crate::table::Hold;
+use crate::time::{NEVER, Nanos};
+
+impl Store {
+    /// The next request that waited and is answered: the number that it came
+    /// with, and its answer.
+    pub fn poll_answer<T: Transport>(
+        &mut self,
+        host: &mut Host<'_, '_, T>,
+    ) -> Option<(u64, Pending, Answer)> {
+        loop {
+            let place = self.ready;
+            let flight = self.flights.get(place)?;
+            self.ready = flight.next;
+            let (phase, user) = (flight.phase, flight.user);
+            let pending = Pending(ticket(place, flight.generation, 0));
+            if phase == Phase::Ready {
+                host.metrics.uncount(StoreEvent::Waiting);
+                return Some((user, pending, self.land(place)));
+            }
+            self.undo(place, host);
+            self.free_flight(place);
+        }
+    }
+
+    /// The client is gone: nothing is told, and what its request was charged
+    /// goes back. Nothing happens when it is not waiting any more.
+    pub fn cancel<T>(&mut self, pending: Pending, host: &mut Host<'_, '_, T>) {
+        let Some((place, generation, _)) = of_ticket(pending.0) else { return };
+        let Some(flight) = self.flights.get_mut(place) else { return };
+        if flight.generation == generation && matches!(flight.phase, Phase::Waiting | Phase::Ready) {
+            flight.phase = Phase::Abandoned;
+            self.waiting = self.waiting.saturating_sub(1);
+            host.metrics.uncount(StoreEvent::Waiting);
+        }
+    }
+
+    /// Takes an answer out of its flight.
+    pub(super) fn land(&mut self, place: usize) -> Answer {
+        self.waiting = self.waiting.saturating_sub(1);
+        let answer = self.flights.get(place).map(|flight| flight.answer);
+        self.free_flight(place);
+        answer.unwrap_or_else(|| crate::policy::check::empty(0)) // the place is a flight's
+    }
+
+    /// When all groups are answered.
+    pub(super) fn land_if_done<T: Transport>(&mut self, place: usize, host: &mut Host<'_, '_, T>) {
+        let Some(flight) = self.flights.get(place).filter(|flight| flight.unanswered == 0) else { return };
+        match flight.phase {
+            Phase::Background => self.free_flight(place),
+            Phase::Abandoned => {
+                self.undo(place, host);
+                self.free_flight(place);
+            }
+            Phase::Waiting => {
+                if flight.answer.denied() {
+                    self.undo(place, host);
+                }
+                if let Some(flight) = self.flights.get_mut(place) {
+                    flight.strike(host);
+                    flight.answer.conclude(flight.dry);
+                    flight.phase = Phase::Ready;
+                }
+                self.append_ready(place);
+            }
+            Phase::Free | Phase::Ready => {}
+        }
+    }
+
+    /// Answers are told in the order in which they came.
+    fn append_ready(&mut self, place: usize) {
+        let end = self.flights.len();
+        if let Some(flight) = self.flights.get_mut(place) {
+            flight.next = end;
+        }
+        let mut last = self.ready;
+        if last >= end {
+            self.ready = place;
+            return;
+        }
+        // Answers are told as they come, so the list is short.
+        while let Some(flight) = self.flights.get(last).filter(|flight| flight.next < end) {
+            last = flight.next;
+        }
+        if let Some(flight) = self.flights.get_mut(last) {
+            flight.next = place;
+        }
+    }
+
+    /// Gives back what the layers of a flight were charged, but for those that
+    /// count on their own in a dry run of an answered request.
+    fn undo<T: Transport>(&mut self, place: usize, host: &mut Host<'_, '_, T>) {
+        for index in 0..MAX_LAYERS {
+            let Some(flight) = self.flights.get(place) else { return };
+            let Some(group) = flight.groups.get(index).and_then(|group| *group) else { continue };
+            if flight.phase == Phase::Abandoned || flight.dry >> group.first & 1 == 0 {
+                self.undo_group(place, &group, host);
+            }
+        }
+        if let Some(flight) = self.flights.get_mut(place) {
+            flight.undo_local(host);
+        }
+    }
+
+    fn undo_group<T: Transport>(&mut self, place: usize, group: &Group, host: &mut Host<'_, '_, T>) {
+        match group.paid {
+            Paid::Asked | Paid::Nothing => return,
+            Paid::Pot => self.leases.unspend(group.pot(), group.cost),
+            Paid::Call => self.undo_call(place, group, host),
+            Paid::Local => self.undo_fallback(place, group, host),
+        }
+        let Some(flight) = self.flights.get_mut(place) else { return };
+        for at in group.first..group.first + group.count {
+            let Some(decision) = flight.answer.decisions.get(at).copied() else { continue };
+            let remaining = decision.remaining.saturating_add(group.cost);
+            flight.answer.set(at, Decision { remaining, delay: 0, ..decision }, Outcome::Spared);
+        }
+    }
+
+    /// Units that came with a call wait in the pot, where there is one that
+    /// they may wait in; else they go back to the store.
+    fn undo_call<T: Transport>(&mut self, place: usize, group: &Group, host: &mut Host<'_, '_, T>) {
+        if let Some(flight) = self.flights.get_mut(place) {
+            for at in group.first..group.first + group.count {
+                let hold = flight.answer.holds.get_mut(at).map(core::mem::take);
+                self.holds.forget(&hold.unwrap_or_default());
+            }
+        }
+        if group.cost == 0 {
+            return;
+        }
+        let lease = group.lease.is_some() && self.leasable(place, group);
+        if !(lease && self.leases.put_back(group.pot(), &group.grant(), host.now)) {
+            let age = host.now.saturating_sub(group.asked_at);
+            let op = Op::GiveBack { units: group.cost, age, id: group.id };
+            let deadline = host.now.saturating_add(1_000_000_000);
+            if self.send(place, 0, &Group { deadline, ..*group }, op, host) {
+                host.metrics.count(StoreEvent::GiveBack);
+            }
+        }
+    }
+
+    /// Units in flight that the store counts, until the request is over.
+    pub(super) fn hold(&mut self, place: usize, group: &Group, now: Nanos) {
+        let mut limits = [None; MAX_LAYERS];
+        self.limits_of(place, group, &mut limits);
+        let Some(flight) = self.flights.get_mut(place) else { return };
+        let places = (group.first..).zip(limits.iter().flatten()).enumerate();
+        for (index, (at, limit)) in places {
+            if limit.algorithm() != Algorithm::Concurrency {
+                continue;
+            }
+            let key = group.text.of(group.piece_number(), index);
+            let expires = now.saturating_add(limit.period());
+            let hold = self.holds.keep(key, limit, group, expires, now);
+            if let (Some(room), Some(hold)) = (flight.answer.holds.get_mut(at), hold) {
+                *room = hold;
+            }
+        }
+    }
+
+    /// Gives back units in flight, the table's or the store's: the request is
+    /// over. Nothing happens for a hold that was released, or has expired.
+    pub fn release<T: Transport>(&mut self, hold: &Hold, host: &mut Host<'_, '_, T>) {
+        match self.holds.take(hold) {
+            None => host.table.release(hold),
+            Some(kept) if host.now < hold.expires && self.breaker.allows(host.now) => {
+                if kept.give_back(host) {
+                    host.metrics.count(StoreEvent::GiveBack);
+                }
+            }
+            Some(_) => {} // it expires by itself
+        }
+    }
+}
+
+impl Flight {
+    /// What this machine's limits were charged.
+    fn undo_local<T>(&mut self, host: &mut Host<'_, '_, T>) {
+        let abandoned = self.phase == Phase::Abandoned;
+        for (at, held) in self.layers.iter().enumerate() {
+            let Some(held) = held.filter(|held| !held.remote) else { continue };
+            let charged = self.answer.outcomes.get(at) == Some(&Outcome::Admitted);
+            if !charged || (self.dry >> at & 1 == 1 && !abandoned) || at >= self.answer.count {
+                continue;
+            }
+            host.table.refund_fingerprint(held.fingerprint, &held.limit, held.cost, self.started);
+            if let Some(hold) = self.answer.holds.get_mut(at) {
+                host.table.release(hold);
+                *hold = Hold::default();
+            }
+            let decision = host.table.peek_fingerprint(held.fingerprint, &held.limit, 0, host.now);
+            self.answer.set(at, decision, Outcome::Spared);
+        }
+    }
+
+    /// A denial counts against the subject of each policy that denied and has
+    /// a penalty, once.
+    fn strike<T>(&mut self, host: &Host<'_, '_, T>) {
+        let mut struck = None;
+        for at in 0..self.answer.count {
+            let held: Option<&Held> = self.layers.get(at).and_then(|held| held.as_ref());
+            let Some((held, (subject, penalty))) = held.and_then(|held| Some((held, held.penalty?))) else {
+                continue;
+            };
+            let denied = self.answer.outcomes.get(at) == Some(&Outcome::Denied);
+            let Some(decision) = self.answer.decisions.get_mut(at).filter(|_| denied) else { continue };
+            if decision.retry_after == NEVER {
+                continue; // no wait would help
+            }
+            let wait = match struck {
+                Some((policy, wait)) if policy == held.policy => wait,
+                _ => penalty::strike(host.table, subject, &penalty, host.now),
+            };
+            struck = Some((held.policy, wait));
+            decision.retry_after = decision.retry_after.max(wait);
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! A request that waits for the store, with all that is needed to answer it,
+//! or to undo it, without the request itself.
+
+use super::super::key::KeyText;
+use super::super::lease::Grant;
+use crate::key::Fingerprint;
+use crate::limit::Limit;
+use crate::limiter::MAX_LAYERS;
+use crate::policy::check::{Answer, empty};
+use crate::policy::{Lease, OnStoreError, Penalty};
+use crate::time::Nanos;
+
+/// The ticket of calls whose answer matters to nobody.
+pub(super) const NOBODY: u64 = 0;
+/// The ticket of probes.
+pub(super) const PROBE: u64 = 1;
+
+/// What a flight is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(super) enum Phase {
+    /// Nothing.
+    #[default]
+    Free,
+    /// A request waits.
+    Waiting,
+    /// Its answer was not told yet.
+    Ready,
+    /// The client is gone: the answer only has to be undone.
+    Abandoned,
+    /// Nobody waits: it fetches ahead.
+    Background,
+}
+
+#[derive(Debug)]
+pub(super) struct Flight {
+    pub(super) phase: Phase,
+    /// Told apart from those that had this place before.
+    pub(super) generation: u32,
+    /// The next one in the list that it is in.
+    pub(super) next: usize,
+    pub(super) user: u64,
+    /// Groups that were not answered yet.
+    pub(super) unanswered: usize,
+    pub(super) dry: u16,
+    pub(super) started: Nanos,
+    pub(super) answer: Answer,
+    pub(super) layers: [Option<Held>; MAX_LAYERS],
+    pub(super) groups: [Option<Group>; MAX_LAYERS],
+}
+
+/// One layer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Held {
+    pub(super) limit: Limit,
+    /// In the host's table.
+    pub(super) fingerprint: Fingerprint,
+    pub(super) cost: u64,
+    /// Does it count in the store?
+    pub(super) remote: bool,
+    pub(super) policy: usize,
+    pub(super) penalty: Option<(Fingerprint, Penalty)>,
+}
+
+/// How a group stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Paid {
+    /// It was asked, and the answer is not there.
+    Asked,
+    /// From its pot.
+    Pot,
+    /// With the call.
+    Call,
+    /// In the host's table.
+    Local,
+    /// Not at all: denied, or let through.
+    Nothing,
+}
+
+/// The limits of one policy for one subject.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Group {
+    /// Its layers.
+    pub(super) first: usize,
+    pub(super) count: usize,
+    /// The Redis key of its first limit, without a piece's number.
+    pub(super) text: KeyText,
+    /// Of its pot, or of its first piece's.
+    pub(super) pot: u64,
+    pub(super) pieces: u32,
+    pub(super) piece: u32,
+    /// Pieces that were looked at.
+    pub(super) tried: u32,
+    pub(super) paid: Paid,
+    pub(super) cost: u64,
+    pub(super) id: u64,
+    pub(super) asked_at: Nanos,
+    pub(super) deadline: Nanos,
+    pub(super) lease: Option<Lease>,
+    pub(super) on_store_error: OnStoreError,
+}
+
+impl Default for Flight {
+    fn default() -> Self {
+        Flight {
+            phase: Phase::Free,
+            generation: 1,
+            next: 0,
+            user: 0,
+            unanswered: 0,
+            dry: 0,
+            started: 0,
+            answer: empty(0),
+            layers: [None; MAX_LAYERS],
+            groups: [None; MAX_LAYERS],
+        }
+    }
+}
+
+impl Group {
+    /// The pot of the piece that is asked.
+    pub(super) fn pot(&self) -> u64 {
+        pot_of(self.pot, self.piece)
+    }
+
+    /// The number of the piece that is asked, of a divided key.
+    pub(super) fn piece_number(&self) -> Option<u32> {
+        (self.pieces > 1).then_some(self.piece)
+    }
+
+    /// What it paid, to be put back.
+    pub(super) fn grant(&self) -> Grant {
+        let ttl = self.lease.map_or(0, |lease| lease.ttl);
+        Grant { units: self.cost, paid: self.cost, asked_at: self.asked_at, id: self.id, ttl }
+    }
+
+    /// Its layers, as bits.
+    pub(super) fn mask(&self) -> u16 {
+        let ones = (1u32 << self.count) - 1; // at most MAX_LAYERS
+        (ones << self.first) as u16
+    }
+}
+
+/// The pot of a piece of a divided key.
+#[inline]
+pub(super) fn pot_of(pot: u64, piece: u32) -> u64 {
+    (pot ^ u64::from(piece).wrapping_mul(0x9E37_79B9_7F4A_7C15)).max(1)
+}
+
+/// A ticket says which group of which flight it is for.
+pub(super) fn ticket(place: usize, generation: u32, group: usize) -> u64 {
+    u64::from(generation) << 32 | (place as u64) << 8 | group as u64 | 1 << 7 // a place is below 2^16, a group below 2^4
+}
+
+/// The flight's place, its generation, and the group.
+pub(super) fn of_ticket(ticket: u64) -> Option<(usize, u32, usize)> {
+    let group = ticket as usize & 0x7F; // the low bits
+    (ticket & 1 << 7 != 0).then_some(((ticket >> 8) as usize & 0xFF_FFFF, (ticket >> 32) as u32, group))
+}

@@ -1,0 +1,439 @@
+//! Calls go out, and their answers come in.
+
+use super::super::lease::{Grant, Spend};
+use super::super::script::{self, Ask, Call, Op};
+use super::super::share::{Piece, Share};
+use super::background::Origin;
+use super::flight::{Flight, Group, Held, NOBODY, PROBE, Paid, Phase, of_ticket, ticket};
+use super::{Failure, Host, Store, Transport};
+use crate::decision::Decision;
+use crate::limit::{Algorithm, Limit};
+use crate::limiter::MAX_LAYERS;
+use crate::metrics::StoreEvent;
+use crate::policy::Outcome;
+use crate::policy::check::NONE;
+use crate::time::{NEVER, Nanos};
+
+impl Store {
+    /// The integers that a call was answered with.
+    pub fn replied<T: Transport>(&mut self, ticket: u64, integers: &[i64], host: &mut Host<'_, '_, T>) {
+        let Some((place, _, group)) = self.group_of(ticket) else {
+            return self.answered(ticket, &mut [], 0, host);
+        };
+        let mut limits = [None; MAX_LAYERS];
+        self.limits_of(place, &group, &mut limits);
+        let mut decisions = [NONE; MAX_LAYERS];
+        let Some(decisions) = decisions.get_mut(..group.count) else { return };
+        match script::decode(&mut limits.iter().flatten(), integers, decisions) {
+            Ok(units) => self.answered(ticket, decisions, units, host),
+            Err(_) => self.failed(ticket, Failure::Key, host),
+        }
+    }
+
+    /// What a call was answered with, read: one decision for each of its
+    /// limits, and the units that came on top.
+    pub fn answered<T: Transport>(
+        &mut self,
+        ticket: u64,
+        decisions: &mut [Decision],
+        units: u64,
+        host: &mut Host<'_, '_, T>,
+    ) {
+        if ticket == PROBE {
+            self.breaker.probe_succeeded(host.now);
+            return self.note_breaker(host.metrics);
+        }
+        host.metrics.count(StoreEvent::Reply);
+        self.breaker.succeeded(host.now);
+        let Some((place, index, group)) = self.group_of(ticket) else { return };
+        host.metrics.latency.record(host.now.saturating_sub(group.asked_at));
+        if decisions.len() == group.count {
+            self.settle(place, index, group, decisions, units, host);
+        }
+    }
+
+    /// A call has no answer, and will have none.
+    pub fn failed<T: Transport>(&mut self, ticket: u64, failure: Failure, host: &mut Host<'_, '_, T>) {
+        if ticket == PROBE {
+            self.breaker.probe_failed(host.now);
+            return self.note_breaker(host.metrics);
+        }
+        let event = match failure {
+            Failure::Timeout => StoreEvent::Timeout,
+            Failure::Store => StoreEvent::Failure,
+            Failure::Key => StoreEvent::KeyFailure,
+        };
+        host.metrics.count(event);
+        let Some((place, index, group)) = self.group_of(ticket) else { return };
+        if failure != Failure::Key {
+            self.note_failure(&group, host);
+        }
+        self.leases.unanswered(group.pot());
+        self.decide_alone(place, index, &group, host);
+        self.land_if_done(place, host);
+    }
+
+    /// Asks every group that has to be asked.
+    pub(super) fn ask_all<T: Transport>(&mut self, place: usize, host: &mut Host<'_, '_, T>) {
+        for index in 0..MAX_LAYERS {
+            let group = self.flights.get(place).and_then(|flight| *flight.groups.get(index)?);
+            let Some(group) = group.filter(|group| group.paid == Paid::Asked) else { continue };
+            if let Some(flight) = self.flights.get_mut(place) {
+                flight.unanswered += 1;
+            }
+            self.ask(place, index, group, host);
+        }
+        self.land_if_done(place, host);
+    }
+
+    /// Asks one group; decides without the store if it cannot be asked.
+    fn ask<T: Transport>(
+        &mut self,
+        place: usize,
+        index: usize,
+        mut group: Group,
+        host: &mut Host<'_, '_, T>,
+    ) {
+        if self.breaker.allows(host.now) {
+            self.charge_fallback(place, &group, host);
+            group.id = self.id();
+            group.asked_at = host.now;
+            let lease = group.lease.filter(|_| self.leasable(place, &group));
+            let more = self.leases.ask(group.pot(), lease, group.deadline, host.now);
+            self.set_group(place, index, group);
+            let op = Op::Check { cost: group.cost, more, share: self.reserve(), owed: 0, id: group.id };
+            if self.send(place, index, &group, op, host) {
+                return;
+            }
+            self.leases.unanswered(group.pot());
+            self.note_failure(&group, host);
+        }
+        self.decide_alone(place, index, &group, host);
+    }
+
+    /// Fetches more for a pot that is low; nobody waits.
+    pub(super) fn prefetch<T: Transport>(
+        &mut self,
+        mut group: Group,
+        layers: impl Iterator<Item = Held>,
+        host: &mut Host<'_, '_, T>,
+    ) {
+        if !self.breaker.allows(host.now) {
+            return;
+        }
+        group.deadline = host.now.saturating_add(group.deadline.saturating_sub(host.now).max(50_000_000));
+        let more = self.leases.ask(group.pot(), group.lease, group.deadline, host.now);
+        if more == 0 {
+            return;
+        }
+        let Some(place) = self.claim_flight(Phase::Background, 0, host.now) else { return };
+        (group.cost, group.paid, group.id, group.asked_at) = (0, Paid::Asked, self.id(), host.now);
+        if let Some(flight) = self.flights.get_mut(place) {
+            for (room, held) in flight.layers.iter_mut().skip(group.first).zip(layers) {
+                *room = Some(held);
+            }
+            flight.unanswered = 1;
+        }
+        self.set_group(place, 0, group);
+        let op = Op::Check { cost: 0, more, share: self.reserve(), owed: 0, id: group.id };
+        if self.send(place, 0, &group, op, host) {
+            host.metrics.count(StoreEvent::Prefetch);
+        } else {
+            self.leases.unanswered(group.pot());
+            self.free_flight(place);
+        }
+    }
+
+    /// What an answer means for its group.
+    fn settle<T: Transport>(
+        &mut self,
+        place: usize,
+        index: usize,
+        mut group: Group,
+        decisions: &mut [Decision],
+        units: u64,
+        host: &mut Host<'_, '_, T>,
+    ) {
+        let by = decisions.iter().enumerate().filter(|(_, decision)| !decision.allowed);
+        let by = by.max_by_key(|(_, decision)| decision.retry_after).map(|(by, decision)| (by, *decision));
+        let pot = group.pot();
+        match by {
+            None => {
+                let ttl = group.lease.map_or(0, |lease| lease.ttl);
+                let grant = Grant { units, paid: group.cost, asked_at: group.asked_at, id: group.id, ttl };
+                self.leases.grant(pot, &grant, decisions, host.now);
+                if units > 0 {
+                    self.remember_origin(place, &group, host.now);
+                } else if group.cost > 0 {
+                    self.remember_next(place, &group, decisions, host.now);
+                }
+                group.paid = Paid::Call;
+                for decision in &mut *decisions {
+                    decision.remaining = decision.remaining.saturating_add(units);
+                }
+            }
+            Some((by, denial)) => {
+                if denial.retry_after != NEVER && !self.has(place, &group, Algorithm::Concurrency) {
+                    let until = host.now.saturating_add(denial.retry_after);
+                    self.leases.deny(pot, group.cost, by, until, decisions, host.now);
+                } else {
+                    self.leases.unanswered(pot);
+                }
+                if self.next_piece(place, index, &mut group, host) {
+                    return;
+                }
+                if group.paid != Paid::Pot {
+                    group.paid = Paid::Nothing;
+                }
+            }
+        }
+        self.set_group(place, index, group);
+        let Some(flight) = self.flights.get_mut(place) else { return };
+        flight.unanswered = flight.unanswered.saturating_sub(1);
+        let is_dry = flight.dry >> group.first & 1 == 1;
+        for (at, decision) in (group.first..).zip(decisions) {
+            let limit =
+                flight.layers.get(at).and_then(|held| held.as_ref()).map_or(0, |held| held.limit.limit());
+            let outcome = match (decision.allowed || group.paid == Paid::Pot, by.is_none(), is_dry) {
+                (true, true, _) => Outcome::Admitted,
+                (true, false, _) if group.paid == Paid::Pot => Outcome::Admitted,
+                (true, false, true) => Outcome::Admitted,
+                (true, false, false) => Outcome::Spared,
+                (false, _, true) => Outcome::WouldDeny,
+                (false, _, false) => Outcome::Denied,
+            };
+            let allowed = decision.allowed || group.paid == Paid::Pot;
+            let retry_after = if allowed { 0 } else { decision.retry_after };
+            flight.answer.set(at, Decision { limit, allowed, retry_after, ..*decision }, outcome);
+        }
+        if group.paid == Paid::Call && self.has(place, &group, Algorithm::Concurrency) {
+            self.hold(place, &group, host.now);
+        }
+        self.land_if_done(place, host);
+    }
+
+    /// A piece of a divided key denied: another may still have some. True if
+    /// that one was asked; when its pot paid, `group.paid` says so.
+    fn next_piece<T: Transport>(
+        &mut self,
+        place: usize,
+        index: usize,
+        group: &mut Group,
+        host: &mut Host<'_, '_, T>,
+    ) -> bool {
+        while group.tried < group.pieces && host.now < group.deadline {
+            group.tried += 1;
+            group.piece = (group.piece + 1) % group.pieces;
+            match self.leases.spend(group.pot(), group.cost, host.now) {
+                Spend::Taken { .. } => {
+                    host.metrics.count(StoreEvent::LeaseHit);
+                    group.paid = Paid::Pot;
+                    return false;
+                }
+                Spend::Denied { .. } => {}
+                Spend::Ask => {
+                    self.ask(place, index, *group, host);
+                    // When it could not be asked it is decided by now.
+                    self.land_if_done(place, host);
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// Encodes and sends a call about a group.
+    pub(super) fn send<T: Transport>(
+        &mut self,
+        place: usize,
+        index: usize,
+        group: &Group,
+        op: Op,
+        host: &mut Host<'_, '_, T>,
+    ) -> bool {
+        let mut limits = [None; MAX_LAYERS];
+        self.limits_of(place, group, &mut limits);
+        let number = match self.flights.get(place) {
+            Some(flight) if matches!(op, Op::Check { .. }) => ticket(place, flight.generation, index),
+            _ => NOBODY,
+        };
+        send(number, group, &limits, op, host)
+    }
+
+    /// Charges the store what the fallback admitted while it was away.
+    fn charge_fallback<T: Transport>(&mut self, place: usize, group: &Group, host: &mut Host<'_, '_, T>) {
+        if !self.leases.take_fell_back(group.pot) {
+            return;
+        }
+        let mut limits = [None; MAX_LAYERS];
+        self.limits_of(place, group, &mut limits);
+        for index in 0..group.count {
+            let held = self.flights.get(place).and_then(|flight| *flight.layers.get(group.first + index)?);
+            let (Some(held), Some(Some(limit))) = (held, limits.get(index)) else { continue };
+            let owed = self.owed(group, index, &held, host);
+            if owed == 0 {
+                continue;
+            }
+            let key = group.text.of(group.piece_number(), index);
+            let asks = [Ask { key: key.as_bytes(), limit }];
+            let op = Op::Check { cost: 0, more: 0, share: 1, owed, id: self.id() };
+            let call = Call { asks: &asks, op };
+            if host.transport.send(NOBODY, &call, group.deadline, host.now) {
+                host.metrics.count(StoreEvent::Call);
+                self.settle_owed(&held, group, owed, host);
+            }
+        }
+    }
+
+    /// The next request of this cost cannot fit before then: the store need
+    /// not be asked.
+    fn remember_next(&mut self, place: usize, group: &Group, decisions: &[Decision], now: Nanos) {
+        let mut limits = [None; MAX_LAYERS];
+        self.limits_of(place, group, &mut limits);
+        let waits = limits.iter().flatten().zip(decisions).enumerate();
+        let waits =
+            waits.filter_map(|(by, (limit, decision))| Some((next_fit(limit, decision, group.cost)?, by)));
+        if let Some((wait, by)) = waits.max() {
+            self.leases.deny(group.pot(), group.cost, by, now.saturating_add(wait), decisions, now);
+        }
+    }
+
+    fn remember_origin(&mut self, place: usize, group: &Group, now: Nanos) {
+        let mut limits = [None; MAX_LAYERS];
+        self.limits_of(place, group, &mut limits);
+        let origin = Origin::new(group, &limits);
+        if let Some(room) = self.leases.place(group.pot()).and_then(|at| self.origins.get_mut(at)) {
+            *room = origin;
+        }
+        self.sweep_soon(now);
+    }
+
+    /// The limits that the store counts: this region's part, and of a divided
+    /// key the piece.
+    pub(super) fn limits_of(&self, place: usize, group: &Group, limits: &mut [Option<Limit>; MAX_LAYERS]) {
+        let Some(flight) = self.flights.get(place) else { return };
+        let held = flight.layers.iter().skip(group.first).take(group.count).flatten();
+        for (room, held) in limits.iter_mut().zip(held) {
+            let regional = part(&held.limit, self.region);
+            let share = Share::nth(u64::from(group.piece), u64::from(group.pieces));
+            *room = Some(share.map_or(regional, |share| part(&regional, share)));
+        }
+    }
+
+    /// A limit that cannot be carried ahead: a queue's places are its own, and
+    /// units in flight are released one by one.
+    pub(super) fn leasable(&self, place: usize, group: &Group) -> bool {
+        !self.has(place, group, Algorithm::Concurrency) && !self.has(place, group, Algorithm::LeakyBucket)
+    }
+
+    fn has(&self, place: usize, group: &Group, algorithm: Algorithm) -> bool {
+        let Some(flight) = self.flights.get(place) else { return false };
+        let mut held = flight.layers.iter().skip(group.first).take(group.count).flatten();
+        held.any(|held| held.limit.algorithm() == algorithm)
+    }
+
+    fn group_of(&self, ticket: u64) -> Option<(usize, usize, Group)> {
+        let (place, generation, index) = of_ticket(ticket)?;
+        let flight = self.flights.get(place)?;
+        let group = (*flight.groups.get(index)?)?;
+        let is_its_own = flight.generation == generation && flight.phase != Phase::Free;
+        (is_its_own && group.paid == Paid::Asked).then_some((place, index, group))
+    }
+
+    fn set_group(&mut self, place: usize, index: usize, group: Group) {
+        if let Some(room) = self.flights.get_mut(place).and_then(|flight| flight.groups.get_mut(index)) {
+            *room = Some(group);
+        }
+    }
+
+    fn note_failure<T>(&mut self, group: &Group, host: &mut Host<'_, '_, T>) {
+        self.breaker.failed(host.now);
+        self.probe_key = group.text.probe();
+        self.patience = group.deadline.saturating_sub(group.asked_at).max(1_000_000);
+        self.note_breaker(host.metrics);
+    }
+
+    /// Decides a group as its policy says for a store that is away.
+    fn decide_alone<T: Transport>(
+        &mut self,
+        place: usize,
+        index: usize,
+        group: &Group,
+        host: &mut Host<'_, '_, T>,
+    ) {
+        let Some(flight) = self.flights.get_mut(place) else { return };
+        flight.unanswered = flight.unanswered.saturating_sub(1);
+        if flight.phase == Phase::Background {
+            return;
+        }
+        let Flight { layers, dry, answer, .. } = *flight;
+        let mut answer = answer;
+        let paid = self.fall_back(group, &layers, dry, &mut answer, host);
+        if let Some(flight) = self.flights.get_mut(place) {
+            flight.answer = answer;
+        }
+        self.set_group(place, index, Group { paid, ..*group });
+    }
+}
+
+/// Sends a call about these limits.
+pub(super) fn send<T: Transport>(
+    ticket: u64,
+    group: &Group,
+    limits: &[Option<Limit>; MAX_LAYERS],
+    op: Op,
+    host: &mut Host<'_, '_, T>,
+) -> bool {
+    let Some(Some(first)) = limits.first() else { return false };
+    let keys: [_; MAX_LAYERS] = core::array::from_fn(|index| match limits.get(index) {
+        Some(Some(_)) => group.text.of(group.piece_number(), index),
+        _ => Default::default(),
+    });
+    let mut asks = [Ask { key: &[], limit: first }; MAX_LAYERS];
+    let mut count = 0;
+    for ((ask, key), limit) in asks.iter_mut().zip(&keys).zip(limits.iter().flatten()) {
+        *ask = Ask { key: key.as_bytes(), limit };
+        count += 1;
+    }
+    let call = Call { asks: asks.get(..count).unwrap_or(&[]), op };
+    let is_sent = host.transport.send(ticket, &call, group.deadline, host.now);
+    if is_sent {
+        host.metrics.count(StoreEvent::Call);
+    }
+    is_sent
+}
+
+fn part(limit: &Limit, share: Share) -> Limit {
+    if share.is_whole() {
+        return *limit;
+    }
+    match share.of_limit(limit) {
+        Ok(Piece::Some(piece) | Piece::Fraction(piece)) => piece,
+        // Refused where the rules are taken up; the smallest limit is no more.
+        Ok(Piece::Nothing) | Err(_) => smallest(limit),
+    }
+}
+
+/// One unit in the longest period that there is.
+fn smallest(limit: &Limit) -> Limit {
+    Limit::new(limit.algorithm(), 1, crate::limit::MAX_PERIOD).unwrap_or(*limit)
+}
+
+/// How long after this admission no further request of the same cost fits;
+/// none if that cannot be told, or is now.
+fn next_fit(limit: &Limit, decision: &Decision, cost: u64) -> Option<Nanos> {
+    if decision.remaining >= cost {
+        return None;
+    }
+    match limit.algorithm() {
+        Algorithm::FixedWindow => Some(decision.reset_after),
+        Algorithm::TokenBucket => {
+            // Full in reset_after; it fits when what is not needed is missing still.
+            let spare = u128::from(limit.burst().saturating_sub(cost)) * u128::from(limit.token);
+            let spare = spare / u128::from(limit.tick);
+            Some(u64::try_from(u128::from(decision.reset_after).saturating_sub(spare)).unwrap_or(NEVER - 1))
+        }
+        _ => None,
+    }
+    .filter(|wait| *wait > 0)
+}
