@@ -44,10 +44,12 @@ use crate::time::{NEVER, Nanos};
 
 use backoff::Backoff;
 use inner::entry;
-use queue::{Entry, Holder, Kind, Queue};
+use queue::{Holder, Kind, Queue};
 use ring::zeros;
 use setup::Setup;
 
+pub(crate) use queue::Entry;
+pub(crate) use ring::{Ring, zeros as memory};
 pub use setup::Script;
 pub use why::Why;
 
@@ -323,19 +325,7 @@ impl Link {
         deadline: Nanos,
         now: Nanos,
     ) -> Result<(), Refused> {
-        self.room()?;
-        let index = call.script();
-        let script = self.setup.script(index).ok_or(Refused::TooLong)?;
-        let mut command = Encoder::new(&mut self.scratch);
-        command.arg(b"EVALSHA");
-        command.arg(&script.sha1);
-        call.arguments(&mut |argument| command.arg(argument));
-        let bytes = command.finish().ok_or(Refused::TooLong)?;
-        if self.queue.call_bytes().saturating_add(bytes.len()) > self.transmit_bytes {
-            return Err(Refused::Full);
-        }
-        let entry = Entry { ticket, deadline, ..entry(Kind::Call(index), Holder::Ticket, now) };
-        if self.queue.push(entry, [bytes, &[]]) { Ok(()) } else { Err(Refused::Full) }
+        self.send_to(0, ticket, call, deadline, now)
     }
 
     /// Asks whether the server takes writes: sets `key`, for a second. The
@@ -344,17 +334,7 @@ impl Link {
     /// # Errors
     /// It was not taken.
     pub fn probe(&mut self, ticket: u64, key: &[u8], deadline: Nanos, now: Nanos) -> Result<(), Refused> {
-        self.room()?;
-        let mut command = Encoder::new(&mut self.scratch);
-        for arg in [b"SET", key, b"1", b"PX", b"1000"] {
-            command.arg(arg);
-        }
-        let bytes = command.finish().ok_or(Refused::TooLong)?;
-        if self.queue.call_bytes().saturating_add(bytes.len()) > self.transmit_bytes {
-            return Err(Refused::Full);
-        }
-        let entry = Entry { ticket, deadline, ..entry(Kind::Probe, Holder::Ticket, now) };
-        if self.queue.push(entry, [bytes, &[]]) { Ok(()) } else { Err(Refused::Full) }
+        self.probe_to(0, ticket, key, deadline, now)
     }
 
     /// There will be no event for `ticket`. False if there was to be none

@@ -45,6 +45,46 @@ impl Link {
         })
     }
 
+    /// As [`send`](Self::send), for a slot of a cluster.
+    pub(crate) fn send_to(
+        &mut self,
+        slot: u16,
+        ticket: u64,
+        call: &impl Command,
+        deadline: Nanos,
+        now: Nanos,
+    ) -> Result<(), Refused> {
+        self.room()?;
+        let index = call.script();
+        let script = self.setup.script(index).ok_or(Refused::TooLong)?;
+        let mut command = Encoder::new(&mut self.scratch);
+        command.arg(b"EVALSHA");
+        command.arg(&script.sha1);
+        call.arguments(&mut |argument| command.arg(argument));
+        let bytes = command.finish().ok_or(Refused::TooLong)?;
+        let entry = Entry { slot, ticket, deadline, ..entry(Kind::Call(index), Holder::Ticket, now) };
+        take(&mut self.queue, self.transmit_bytes, entry, [bytes, &[]])
+    }
+
+    /// As [`probe`](Self::probe), for a slot of a cluster.
+    pub(crate) fn probe_to(
+        &mut self,
+        slot: u16,
+        ticket: u64,
+        key: &[u8],
+        deadline: Nanos,
+        now: Nanos,
+    ) -> Result<(), Refused> {
+        self.room()?;
+        let mut command = Encoder::new(&mut self.scratch);
+        for arg in [b"SET", key, b"1", b"PX", b"1000"] {
+            command.arg(arg);
+        }
+        let bytes = command.finish().ok_or(Refused::TooLong)?;
+        let entry = Entry { slot, ticket, deadline, ..entry(Kind::Probe, Holder::Ticket, now) };
+        take(&mut self.queue, self.transmit_bytes, entry, [bytes, &[]])
+    }
+
     /// Another link as this one was made.
     pub(crate) fn like(&self, seed: u64) -> Result<Link, LinkError> {
         let sizes = (self.transmit_bytes, self.input.len(), self.in_flight);
@@ -128,12 +168,8 @@ impl Link {
     ) -> Result<(), Refused> {
         self.room()?;
         let first = if asking { ASKING } else { &[] };
-        let len = first.len().saturating_add(bytes.len());
-        if self.queue.call_bytes().saturating_add(len) > self.transmit_bytes {
-            return Err(Refused::Full);
-        }
         let entry = Entry { queued_at: now, tries: 0, asking, before: asking, ..*given };
-        if self.queue.push(entry, [first, bytes]) { Ok(()) } else { Err(Refused::Full) }
+        take(&mut self.queue, self.transmit_bytes, entry, [first, bytes])
     }
 
     /// The next event, by places. Parts of a reply to `CLUSTER SLOTS` go to `slots`.
@@ -431,10 +467,20 @@ impl Link {
     }
 }
 
-pub(super) fn entry(kind: Kind, holder: Holder, now: Nanos) -> Entry {
+/// Queues a call, if the calls together do not exceed what they may.
+fn take(queue: &mut Queue, most: usize, entry: Entry, parts: [&[u8]; 2]) -> Result<(), Refused> {
+    let len = parts.iter().fold(queue.call_bytes(), |sum, part| sum.saturating_add(part.len()));
+    if len > most || !queue.push(entry, parts) {
+        return Err(Refused::Full);
+    }
+    Ok(())
+}
+
+pub(crate) fn entry(kind: Kind, holder: Holder, now: Nanos) -> Entry {
     Entry {
         kind,
         holder,
+        slot: 0,
         ticket: 0,
         deadline: NEVER,
         asked_at: now,

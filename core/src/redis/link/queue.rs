@@ -61,6 +61,8 @@ pub(crate) struct Entry {
     pub(crate) kind: Kind,
     pub(crate) holder: Holder,
     pub(crate) ticket: u64,
+    /// Of its first key, in a cluster.
+    pub(crate) slot: u16,
     pub(crate) deadline: Nanos,
     /// When the caller asked.
     pub(crate) asked_at: Nanos,

@@ -28,10 +28,6 @@ impl Ring {
         Some(Ring { bytes: zeros(capacity)?, head: 0, len: 0 })
     }
 
-    pub(crate) fn capacity(&self) -> usize {
-        self.bytes.len()
-    }
-
     pub(crate) fn room(&self) -> usize {
         self.bytes.len().saturating_sub(self.len)
     }
