@@ -521,16 +521,21 @@ mod tests {
             let rules = rules();
             let all = texts(&rules, &told, &ip, None);
             let pieces = texts(&rules, &told, &ip, Some(piece));
-            let mut tags = [None; 6];
+            let mut firsts = [None; 6];
             for ((policy, _, text), (_, _, of_piece)) in all.iter().zip(&pieces) {
+                // All limits and pieces are made of the first's text.
+                let (first, index) = firsts[*policy].map_or((*text, 0), |(first, last)| (first, last + 1));
+                firsts[*policy] = Some((first, index));
+                prop_assert_eq!(first.of(None, index), *text);
+                prop_assert_eq!(first.of(Some(piece), index), *of_piece);
+                prop_assert_eq!(tag(first.as_bytes()), tag(text.as_bytes()));
+                prop_assert_eq!(tag(first.probe().as_bytes()), tag(text.as_bytes()));
                 let (bytes, of_piece) = (text.as_bytes(), of_piece.as_bytes());
                 let is_key = bytes.len() <= MAX_KEY && bytes.starts_with(b"tg:\x7b");
                 prop_assert!(is_key && of_piece.len() <= MAX_KEY);
                 prop_assert!(bytes.iter().all(u8::is_ascii_graphic));
                 let count = |mark: u8| bytes.iter().filter(|byte| **byte == mark).count();
                 prop_assert_eq!((count(b'{'), count(b'}'), count(b'#')), (1, 1, 0));
-                // All limits of a policy share its tag.
-                prop_assert_eq!(*tags[*policy].get_or_insert(tag(bytes)), tag(bytes));
                 // A piece is the same text but for its number, which ends the tag.
                 let mark = std::format!("#{piece}");
                 prop_assert_eq!(tag(of_piece), [tag(bytes), mark.as_bytes()].concat());
