@@ -497,3 +497,6 @@ impl Link {
         self.poll_connect(now).then_some(Event::Connect)
     }
 }
+
+#[cfg(test)]
+mod tests;

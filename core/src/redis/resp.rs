@@ -289,3 +289,144 @@ fn number(text: &[u8]) -> Result<i64, ProtocolError> {
     }
     Ok(number)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::format;
+    use std::string::String;
+    use std::vec::Vec;
+
+    fn value() -> impl Strategy<Value = Vec<u8>> {
+        let leaf = prop_oneof![
+            "[ -~]{0,40}".prop_map(|text| format!("+{text}\r\n").into_bytes()),
+            "[A-Z]{1,9} [ -~]{0,40}".prop_map(|text| format!("-{text}\r\n").into_bytes()),
+            any::<i64>().prop_map(|integer| format!(":{integer}\r\n").into_bytes()),
+            proptest::collection::vec(any::<u8>(), 0..60).prop_map(|bulk| {
+                let mut bytes = format!("${}\r\n", bulk.len()).into_bytes();
+                bytes.extend(bulk);
+                bytes.extend(b"\r\n");
+                bytes
+            }),
+            Just(b"$-1\r\n".to_vec()),
+            Just(b"*-1\r\n".to_vec()),
+        ];
+        leaf.prop_recursive(4, 40, 6, |inner| {
+            proptest::collection::vec(inner, 0..6).prop_map(|elements| {
+                let mut bytes = format!("*{}\r\n", elements.len()).into_bytes();
+                bytes.extend(elements.concat());
+                bytes
+            })
+        })
+    }
+
+    /// Every part of what comes in these pieces, and how it ends.
+    fn read(pieces: &[&[u8]]) -> (Vec<String>, Result<usize, ProtocolError>) {
+        let mut reader = Reader::new(100);
+        let (mut parts, mut input) = (Vec::new(), Vec::new());
+        for piece in pieces {
+            input.extend_from_slice(piece);
+            loop {
+                match reader.next(&input) {
+                    Ok(Some(part)) => {
+                        assert!(part.len > 0 && part.len <= input.len() && part.depth <= MAX_DEPTH);
+                        parts.push(format!("{part:?}"));
+                        let len = part.len;
+                        input.drain(..len);
+                    }
+                    Ok(None) => break,
+                    Err(error) => return (parts, Err(error)),
+                }
+            }
+            assert!(input.len() < MAX_LINE + 102, "{} bytes make no part", input.len());
+        }
+        (parts, Ok(input.len()))
+    }
+
+    proptest! {
+        #[test]
+        fn a_cut_changes_nothing(
+            values in proptest::collection::vec(value(), 1..6),
+            cuts in proptest::collection::vec(any::<proptest::sample::Index>(), 0..20),
+        ) {
+            let bytes = values.concat();
+            let (whole, end) = read(&[&bytes]);
+            prop_assert_eq!(end, Ok(0));
+            prop_assert_eq!(whole.iter().filter(|part| part.contains("last: true")).count(), values.len());
+            let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
+            cuts.extend([0, bytes.len()]);
+            cuts.sort_unstable();
+            let pieces: Vec<&[u8]> = cuts.windows(2).map(|cut| &bytes[cut[0]..cut[1]]).collect();
+            prop_assert_eq!(read(&pieces), (whole.clone(), Ok(0)));
+            let single: Vec<&[u8]> = bytes.chunks(1).collect();
+            prop_assert_eq!(read(&single), (whole, Ok(0)));
+        }
+
+        #[test]
+        fn garbage_is_read_or_refused(bytes in "[-+:$*0-9\r\na]{0,300}", raw in any::<Vec<u8>>()) {
+            let _ = read(&[bytes.as_bytes()]);
+            let _ = read(&[&raw]);
+        }
+
+        #[test]
+        fn a_command_reads_back_or_does_not_fit(
+            arguments in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..90), 0..20),
+            room in 0usize..600,
+        ) {
+            let mut buffer = std::vec![0; room];
+            let mut command = Encoder::new(&mut buffer);
+            let mut size = HEAD;
+            for argument in &arguments {
+                command.arg(argument);
+                size += format!("${}\r\n", argument.len()).len() + argument.len() + 2;
+            }
+            let command = command.finish();
+            prop_assert_eq!(command.is_some(), size <= room);
+            if let Some(mut rest) = command {
+                let mut reader = Reader::new(100);
+                let head = reader.next(rest).unwrap().unwrap();
+                prop_assert_eq!(head.token, Token::Array(arguments.len() as u32));
+                rest = &rest[head.len..];
+                for argument in &arguments {
+                    let part = reader.next(rest).unwrap().unwrap();
+                    prop_assert_eq!(part.token, Token::Bulk(argument));
+                    rest = &rest[part.len..];
+                }
+                prop_assert!(rest.is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn every_length_has_a_bound() {
+        let error = |bytes: &[u8]| read(&[bytes]).1.unwrap_err();
+        assert_eq!(error(b"HTTP/1.1 400"), ProtocolError::Type(b'H'));
+        assert_eq!(error(b"%1\r\n"), ProtocolError::Type(b'%'));
+        assert_eq!(error(&[b'+'; MAX_LINE]), ProtocolError::Line);
+        assert_eq!(error(b"+a\n"), ProtocolError::Line);
+        assert_eq!(error(b"+a\rb"), ProtocolError::Line);
+        for number in ["", "-", "+1", "1a", "9223372036854775808", "-9223372036854775809", "1 "] {
+            assert_eq!(error(format!(":{number}\r\n").as_bytes()), ProtocolError::Number, "{number}");
+        }
+        assert_eq!(error(b"$101\r\n"), ProtocolError::Bulk);
+        assert_eq!(error(b"$-2\r\n"), ProtocolError::Bulk);
+        assert_eq!(error(b"$1\r\nab\r\n"), ProtocolError::Bulk);
+        assert_eq!(error(b"*65537\r\n"), ProtocolError::Array);
+        assert_eq!(error(b"*-2\r\n"), ProtocolError::Array);
+        assert_eq!(error(&b"*1\r\n".repeat(MAX_DEPTH + 1)), ProtocolError::Array);
+        assert_eq!(read(&[&b"*1\r\n".repeat(MAX_DEPTH)]).1, Ok(0));
+        let mut endless = Reader::new(0);
+        let endless =
+            (0..).find_map(|n| endless.next(if n % 2 == 0 { b"*65536\r\n" } else { b"*-1\r\n" }).err());
+        assert_eq!(endless, Some(ProtocolError::Array));
+    }
+
+    #[test]
+    fn numbers_reach_both_ends() {
+        for integer in [0, 1, -1, i64::MAX, i64::MIN] {
+            let text = format!(":{integer}\r\n");
+            assert_eq!(Reader::new(0).next(text.as_bytes()).unwrap().unwrap().token, Token::Integer(integer));
+        }
+    }
+}
