@@ -529,7 +529,8 @@ mod tests {
                 prop_assert_eq!(first.of(None, index), *text);
                 prop_assert_eq!(first.of(Some(piece), index), *of_piece);
                 prop_assert_eq!(tag(first.as_bytes()), tag(text.as_bytes()));
-                prop_assert_eq!(tag(first.probe().as_bytes()), tag(text.as_bytes()));
+                let probe = first.probe();
+                prop_assert_eq!(tag(probe.as_bytes()), tag(text.as_bytes()));
                 let (bytes, of_piece) = (text.as_bytes(), of_piece.as_bytes());
                 let is_key = bytes.len() <= MAX_KEY && bytes.starts_with(b"tg:\x7b");
                 prop_assert!(is_key && of_piece.len() <= MAX_KEY);
