@@ -753,15 +753,17 @@ tollgate_status tollgate_rules_policy_count(const tollgate_rules *rules, size_t 
 
 /**
  * What the document asks for and does not get, such as "policy daily: counted
- * on this machine; store redis is not available yet", for the host to show
- * when it begins to use the rules.
+ * on this machine, as this host has no Redis", for the host to show when it
+ * begins to use the rules.
  *
- * `index` counts from 0. `*len` is the length of the line; no NUL follows.
+ * `has_store`: 1 when the host counts in Redis what policies ask to be counted
+ * there, else 0. `index` counts from 0. `*len` is the length of the line; no NUL follows.
  * Allocates: call it off the request path. Concurrent calls are fine. Errors:
  * TOLLGATE_ERR_RANGE past the last notice, TOLLGATE_ERR_SIZE for a buffer
  * that is too small; TOLLGATE_NOTICE_SIZE is always enough.
  */
 tollgate_status tollgate_rules_notice(const tollgate_rules *rules,
+                                      uint32_t has_store,
                                       size_t index,
                                       char *buffer,
                                       size_t size,

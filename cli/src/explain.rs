@@ -64,7 +64,7 @@ struct PolicyAnswer {
     store: &'static str,
     dry_run: bool,
     penalty: bool,
-    /// Settings that have no effect yet.
+    /// Settings that have no effect.
     warnings: Vec<String>,
 }
 
@@ -140,7 +140,7 @@ impl PolicyAnswer {
             },
             dry_run: policy.dry_run(),
             penalty: policy.penalty().is_some(),
-            warnings: policy.notices().map(|notice| notice.sentence.into_owned()).collect(),
+            warnings: policy.notices(true).map(|notice| notice.sentence.into_owned()).collect(),
         }
     }
 

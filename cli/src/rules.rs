@@ -42,7 +42,7 @@ pub(crate) fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
     let (mut wrong, mut unreadable) = (0usize, false);
     for path in &args.files {
         let (errors, warnings) = match read(path).map(|text| Rules::parse_at(&text, seed(), 0)) {
-            Ok(Ok(rules)) => (Vec::new(), rules.notices().map(|notice| notice.to_string()).collect()),
+            Ok(Ok(rules)) => (Vec::new(), rules.notices(true).map(|notice| notice.to_string()).collect()),
             Ok(Err(errors)) => (in_order(errors), Vec::new()),
             Err(failure) => {
                 screen::complain(&failure.to_string());
@@ -93,7 +93,7 @@ struct Report {
     file: String,
     ok: bool,
     errors: Vec<Told>,
-    /// What has no effect yet; the file is right nevertheless.
+    /// What has no effect; the file is right nevertheless.
     warnings: Vec<String>,
 }
 

@@ -533,7 +533,7 @@ ngx_http_tollgate_notices(ngx_http_tollgate_rules_t *rules,
     ngx_uint_t  i;
 
     for (i = 0;
-         tollgate_rules_notice(compiled, i, notice, sizeof(notice), &len)
+         tollgate_rules_notice(compiled, 0, i, notice, sizeof(notice), &len)
          == TOLLGATE_OK;
          i++)
     {

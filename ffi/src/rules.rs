@@ -253,10 +253,11 @@ pub unsafe extern "C" fn tollgate_rules_policy_count(
 }
 
 /// What the document asks for and does not get, such as "policy daily: counted
-/// on this machine; store redis is not available yet", for the host to show
-/// when it begins to use the rules.
+/// on this machine, as this host has no Redis", for the host to show when it
+/// begins to use the rules.
 ///
-/// `index` counts from 0. `*len` is the length of the line; no NUL follows.
+/// `has_store`: 1 when the host counts in Redis what policies ask to be counted
+/// there, else 0. `index` counts from 0. `*len` is the length of the line; no NUL follows.
 /// Allocates: call it off the request path. Concurrent calls are fine. Errors:
 /// TOLLGATE_ERR_RANGE past the last notice, TOLLGATE_ERR_SIZE for a buffer
 /// that is too small; TOLLGATE_NOTICE_SIZE is always enough.
@@ -266,6 +267,7 @@ pub unsafe extern "C" fn tollgate_rules_policy_count(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tollgate_rules_notice(
     rules: *const tollgate_rules,
+    has_store: u32,
     index: usize,
     buffer: *mut c_char,
     size: usize,
@@ -275,7 +277,7 @@ pub unsafe extern "C" fn tollgate_rules_notice(
         // SAFETY: the caller's contract.
         let (rules, room, len) =
             unsafe { (rules_of(rules)?, outputs(buffer.cast::<u8>(), size)?, output(len)?) };
-        let notice = rules.notices().nth(index).ok_or(TOLLGATE_ERR_RANGE)?.to_string();
+        let notice = rules.notices(has_store != 0).nth(index).ok_or(TOLLGATE_ERR_RANGE)?.to_string();
         if !room.copy(notice.as_bytes()) {
             return Err(if buffer.is_null() { TOLLGATE_ERR_NULL } else { TOLLGATE_ERR_SIZE });
         }

@@ -50,10 +50,10 @@ static void pointers_are_checked(void) {
     REFUSES(NULL, tollgate_rules_policy_count(rules, NULL));
     REFUSES(NULL, tollgate_rules_policy(NULL, 0, &out.policy));
     REFUSES(NULL, tollgate_rules_policy(rules, 0, NULL));
-    REFUSES(NULL, tollgate_rules_notice(NULL, 0, out.text, sizeof out.text, &out.len));
-    REFUSES(NULL, tollgate_rules_notice(rules, 0, NULL, sizeof out.text, &out.len));
-    REFUSES(NULL, tollgate_rules_notice(rules, 0, NULL, 0, &out.len));
-    REFUSES(NULL, tollgate_rules_notice(rules, 0, out.text, sizeof out.text, NULL));
+    REFUSES(NULL, tollgate_rules_notice(NULL, 0, 0, out.text, sizeof out.text, &out.len));
+    REFUSES(NULL, tollgate_rules_notice(rules, 0, 0, NULL, sizeof out.text, &out.len));
+    REFUSES(NULL, tollgate_rules_notice(rules, 0, 0, NULL, 0, &out.len));
+    REFUSES(NULL, tollgate_rules_notice(rules, 0, 0, out.text, sizeof out.text, NULL));
     REFUSES(NULL, tollgate_rules_fields(NULL, &out.family));
     REFUSES(NULL, tollgate_rules_fields(rules, NULL));
     REFUSES(NULL, tollgate_rules_accepts(NULL, &table, NULL, 0));
@@ -76,7 +76,7 @@ static void pointers_are_checked(void) {
     good = good_attributes(&key);
     REFUSES(ARGUMENT, tollgate_rules_check(never_made, &table, &good, 0, &out.answer));
     REFUSES(ARGUMENT, tollgate_rules_fields(never_made, &out.family));
-    REFUSES(ARGUMENT, tollgate_rules_notice(never_made, 0, out.text, sizeof out.text, &out.len));
+    REFUSES(ARGUMENT, tollgate_rules_notice(never_made, 0, 0, out.text, sizeof out.text, &out.len));
     REFUSES(ALIGN,
             tollgate_rules_fields((const tollgate_rules *)(void *)(zeros.bytes + 1), &out.family));
 }
@@ -87,10 +87,10 @@ static void values_are_checked(void) {
     REFUSES(RANGE, tollgate_rules_header(rules, 1, &out.name, &out.len));
     REFUSES(RANGE, tollgate_rules_header(rules, SIZE_MAX, &out.name, &out.len));
     REFUSES(RANGE, tollgate_rules_policy(rules, 1, &out.policy));
-    REFUSES(RANGE, tollgate_rules_notice(rules, 2, out.text, sizeof out.text, &out.len));
-    REFUSES(RANGE, tollgate_rules_notice(rules, SIZE_MAX, out.text, sizeof out.text, &out.len));
-    REFUSES(SIZE, tollgate_rules_notice(rules, 0, out.text, 10, &out.len));
-    REFUSES(SIZE, tollgate_rules_notice(rules, 0, out.text, SIZE_MAX, &out.len));
+    REFUSES(RANGE, tollgate_rules_notice(rules, 0, 2, out.text, sizeof out.text, &out.len));
+    REFUSES(RANGE, tollgate_rules_notice(rules, 0, SIZE_MAX, out.text, sizeof out.text, &out.len));
+    REFUSES(SIZE, tollgate_rules_notice(rules, 0, 0, out.text, 10, &out.len));
+    REFUSES(SIZE, tollgate_rules_notice(rules, 0, 0, out.text, SIZE_MAX, &out.len));
     bad.struct_size = 0;
     REFUSES(ARGUMENT, tollgate_rules_check(rules, &table, &bad, 0, &out.answer));
     bad = good_attributes(&key);
@@ -312,8 +312,9 @@ int main(void) {
     ACCEPTS(tollgate_rules_policy(rules, 0, &policy));
     HOLDS(policy.name_len == 1 && policy.name[0] == 'p' && policy.limits == 1 && !policy.dry_run);
     char notice[TOLLGATE_NOTICE_SIZE];
-    ACCEPTS(tollgate_rules_notice(rules, 1, notice, sizeof notice, &len));
-    HOLDS(len == 34 && memcmp(notice, "policy p: shards has no effect yet", 34) == 0);
+    ACCEPTS(tollgate_rules_notice(rules, 0, 0, notice, sizeof notice, &len));
+    HOLDS(len == 60 && memcmp(notice, "policy p: counted on this machine, as this host has no Redis", 60) == 0);
+    REFUSES(RANGE, tollgate_rules_notice(rules, 1, 0, notice, sizeof notice, &len));
     ACCEPTS(tollgate_rules_fields(rules, &family));
     HOLDS(family == TOLLGATE_FIELDS_X_RATELIMIT);
     ACCEPTS(tollgate_rules_accepts(rules, &table, NULL, 0));

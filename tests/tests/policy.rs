@@ -230,22 +230,45 @@ fn settings_without_effect_are_told_and_defaults_are_not() {
           {{ "name": "plain", "store": "local", "timeout": "5ms", "shards": 1, "on_store_error": "local",
              "limits": [ {{ "rate": "1/s" }} ] }},
           {{ "name": "{name}", "on_store_error": "deny", "timeout": "1ms", "lease": {{ "max": 2 }}, "shards": 2,
-             "limits": [ {{ "rate": "1/s" }} ] }} ],
-          "default": {{ "shards": 2, "limits": [ {{ "rate": "1/s" }} ] }} }}"#
+             "limits": [ {{ "rate": "2/s" }} ] }} ],
+          "default": {{ "shards": 256, "limits": [ {{ "rate": "1/s", "burst": 256 }} ] }} }}"#
     );
     let gate = Gate::new(&document);
-    let told: Vec<_> = gate.rules.notices().map(|notice| notice.to_string()).collect();
+    let told: Vec<_> = gate.rules.notices(true).map(|notice| notice.to_string()).collect();
     assert_eq!(
         told,
         [
-            "policy daily: counted on this machine; store redis is not available yet".to_owned(),
-            format!("policy {name}: on_store_error, timeout, lease, shards have no effect yet"),
-            "policy default: shards has no effect yet".to_owned(),
+            format!("policy {name}: on_store_error, timeout, lease, shards have no effect with store local"),
+            "policy default: shards has no effect with store local".to_owned(),
         ]
     );
-    let longest = document.replace("\"on_store_error\": \"deny\"", "\"store\": \"redis\"");
-    let longest = Gate::new(&longest).rules.notices().map(|n| n.to_string().len()).max().unwrap();
-    assert!(longest.max(told[1].len()) <= MAX_NOTICE, "{longest}");
+    assert!(told.iter().all(|line| line.len() <= MAX_NOTICE), "{told:?}");
+    let without: Vec<_> = gate.rules.notices(false).map(|notice| notice.to_string()).collect();
+    assert_eq!(without[0], "policy daily: counted on this machine, as this host has no Redis");
+    assert_eq!(without[1..], told);
+    let queue = Gate::new(
+        r#"{ "policies": [ { "name": "q", "store": "redis", "lease": { "max": 2 },
+             "limits": [ { "algorithm": "leaky_bucket", "rate": "1/s" } ] } ] }"#,
+    );
+    let told: Vec<_> = queue.rules.notices(true).map(|notice| notice.to_string()).collect();
+    assert_eq!(told, ["policy q: lease has no effect where a limit is a leaky_bucket"]);
+}
+
+#[test]
+fn no_more_shards_than_a_burst_has_units() {
+    let document = |shards: u64, row: &str| {
+        format!(
+            r#"{{ "policies": [ {{ "name": "p", "key": ["route"], "shards": {shards},
+               "limits": [ {{ "rate": "300/s" }}, {{ "rate": "9/s", "burst": 9 }} ],
+               "overrides": [ {{ "key": ["r"], "limits": [ {{ "rate": "{row}" }} ] }} ] }} ] }}"#
+        )
+    };
+    assert!(Rules::parse(&document(9, "9/s"), Seed([1, 2])).is_ok());
+    for (shards, row, smallest) in [(10, "99/s", 9), (9, "8/s", 8)] {
+        let errors = Rules::parse(&document(shards, row), Seed([1, 2])).unwrap_err();
+        let expected = format!("expected at most {smallest}, the smallest burst of this policy's limits");
+        assert_eq!((errors[0].path.as_str(), &errors[0].message), ("policies[0].shards", &expected));
+    }
 }
 
 #[test]

@@ -16,7 +16,8 @@ const SCHEMA: &str = include_str!("../../core/rules.schema.json");
 const MANUAL: &str = include_str!("../../core/RULES.md");
 
 /// Parts of the messages of what a schema cannot say.
-const ONLY_THE_PARSER_SEES: [&str; 19] = [
+const ONLY_THE_PARSER_SEES: [&str; 20] = [
+    "the smallest burst of this policy's limits",
     // One place of the document against another.
     "is taken by an earlier policy",
     "this subject has a row already",

@@ -12,7 +12,7 @@ const RULES: &str = r#"{
   },
   "policies": [
     { "name": "orders", "match": { "route": "create-order", "method": "POST" }, "key": ["api_key"],
-      "limits": [ { "rate": "100/s", "burst": 200 } ], "cost": 3, "store": "redis",
+      "limits": [ { "rate": "100/s", "burst": 200 } ], "cost": 3, "lease": { "max": 5 },
       "overrides": [ { "key": ["shop-a"], "limits": [ { "rate": "500/s", "burst": 1000 } ] } ] },
     { "name": "net", "key": ["ip"], "limits": [ { "rate": "50/s" } ], "dry_run": true },
     { "name": "login", "match": { "path": "/login" }, "key": ["user", "ip"],
@@ -28,13 +28,13 @@ fn right_rules_are_right() {
     let run = tollgate(&["rules", "check", &rules(RULES)]);
     assert_eq!(run.code, 0);
     assert!(run.stdout.starts_with("ok: ") && !run.stdout.contains('\x1b'), "{}", run.stdout);
-    let quiet = tollgate(&["rules", "check", &rules(&RULES.replace("redis", "local"))]);
+    let quiet = tollgate(&["rules", "check", &rules(&RULES.replace("\"lease\": { \"max\": 5 }", "\"store\": \"redis\""))]);
     assert_eq!((quiet.code, quiet.stderr.as_str()), (0, ""));
 }
 
 #[test]
 fn settings_without_effect_are_told() {
-    const TOLD: &str = "counted on this machine; store redis is not available yet";
+    const TOLD: &str = "lease has no effect with store local";
     let path = rules(RULES);
     let run = tollgate(&["rules", "check", &path]);
     assert_eq!((run.code, run.stderr), (0, format!("warning: {path}: policy orders: {TOLD}\n")));
@@ -43,7 +43,7 @@ fn settings_without_effect_are_told() {
     assert_eq!(run.json()[0]["warnings"], serde_json::json!([format!("policy orders: {TOLD}")]));
     let args = ["rules", "explain", &path, "--method", "POST", "--route", "create-order"];
     let args = [&args[..], &["--header", "x-api-key: shop-a"]].concat();
-    assert!(tollgate(&args).stdout.contains(&format!("store  redis\n  but    {TOLD}\n")));
+    assert!(tollgate(&args).stdout.contains(&format!("store  local\n  but    {TOLD}\n")));
     let told = tollgate(&[&args[..], &["--format", "json"]].concat()).json();
     assert_eq!(told["policies"][0]["warnings"], serde_json::json!([TOLD]));
 }
@@ -249,7 +249,7 @@ fn wrong_rules_stop_an_explanation() {
 
 #[test]
 fn a_reader_who_leaves_does_not_change_the_verdict() {
-    for (document, code) in [(&*RULES.replace("redis", "local"), 0), (WRONG, 1)] {
+    for (document, code) in [(&*RULES.replace("\"lease\": { \"max\": 5 }", "\"store\": \"redis\""), 0), (WRONG, 1)] {
         let path = rules(document);
         let mut child = command()
             .args(["rules", "check", &path])

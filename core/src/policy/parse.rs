@@ -304,10 +304,19 @@ impl<'d> Compiler<'_, 'd> {
         let on_store_error = self.choice(&mut object, "on_store_error", &failures);
         let timeout = self.span(&mut object, "timeout", 100_000, 10 * SECOND).unwrap_or(DEFAULT_TIMEOUT);
         let lease = object.take("lease").and_then(|text| self.lease(field(&at, "lease", text)));
-        let shards = object.take("shards").and_then(|t| self.reader.number(field(&at, "shards", t), 1, 256));
+        let shards_text = object.take("shards");
+        let shards = shards_text.and_then(|t| self.reader.number(field(&at, "shards", t), 1, 256));
         let penalty = object.take("penalty").and_then(|text| self.penalty(field(&at, "penalty", text)));
         let dry_run = object.take("dry_run").and_then(|t| self.reader.boolean(field(&at, "dry_run", t)));
         self.reader.end(&object);
+        let own = limits.iter().flatten();
+        let smallest = own.chain(overrides.limits()).map(crate::Limit::burst).min();
+        if let (Some(text), Some(pieces), Some(smallest)) = (shards_text, shards, smallest)
+            && pieces > smallest
+        {
+            let message = format!("expected at most {smallest}, the smallest burst of this policy's limits");
+            self.reader.fail(field(&at, "shards", text), message);
+        }
         Some(Policy {
             name: name?,
             matcher: matcher?,

@@ -277,7 +277,7 @@ fn a_reload_may_change_how_often_the_file_is_looked_at() {
 
 #[test]
 fn settings_without_effect_are_told_once_for_each_document() {
-    const TOLD: &str = "policy it: counted on this machine; store redis is not available yet";
+    const TOLD: &str = "policy it: counted on this machine, as this host has no Redis";
     let redis = |rate| document(&[policy("it", r#""store": "redis","#, rate)]);
     let (nginx, file) = start_with(3, &redis("5/d"), "");
     let (ok, said) = nginx.test_beside(&file.http("", ""));
@@ -290,5 +290,5 @@ fn settings_without_effect_are_told_once_for_each_document() {
     let many: Vec<_> = (0..20).map(|n| policy(&format!("p{n}"), r#""store": "redis","#, "5/d")).collect();
     file.write(&document(&many));
     let (ok, said) = nginx.test_beside(&file.http("", ""));
-    assert!(ok && said.matches("not available yet").count() == 16 && said.contains("and more"), "{said}");
+    assert!(ok && said.matches("has no Redis").count() == 16 && said.contains("and more"), "{said}");
 }
