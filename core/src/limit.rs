@@ -382,7 +382,7 @@ fn bits(n: u64) -> u8 {
     (64 - n.leading_zeros()) as u8 // at most 64
 }
 
-fn gcd(mut a: u64, mut b: u64) -> u64 {
+pub(crate) fn gcd(mut a: u64, mut b: u64) -> u64 {
     while b != 0 {
         (a, b) = (b, a % b);
     }

@@ -1,15 +1,41 @@
-//! The calls: one Lua script per algorithm.
+//! The calls: one Lua script per algorithm, one round trip, Redis's own clock.
+//!
+//! Each file of `lua/` is the twin of a file of [`algorithm`](crate::algorithm)
+//! and says so; a script is some of them, one after another. The answers are
+//! those of the pure functions: both are held against the same vectors.
+//!
+//! - Everything is exact. Lua counts in doubles, which are exact below 2^53;
+//!   the scripts keep every quantity below that, and [`accepts`] refuses the
+//!   few limits whose quantities are not.
+//! - Time is Redis's `TIME`, in one line of each script.
+//! - A denial writes nothing, but gives a key that lost its TTL one.
+//! - A key that a script has written has a TTL: of at most twice the time that
+//!   the limit takes to fill or its window lasts, and where a debt is larger
+//!   than that, as long as the debt.
+//! - Only the keys in KEYS are touched, nothing newer than Redis 6.0 is used,
+//!   and what is written follows from what was read, so that replicas agree.
+//! - A key that holds another type than the script's is an error of Redis,
+//!   `WRONGTYPE`. One of another algorithm, where the type is the same, counts
+//!   as empty: an algorithm that was changed starts fresh.
+//!
+//! How the states look is said in each Lua file.
 
-use crate::decision::Decision;
-use crate::limit::Limit;
+mod arguments;
+mod digest;
+mod reply;
+
+pub use arguments::{Refused, accepts};
+pub use reply::{Malformed, decode};
+
+use crate::limit::{Algorithm, Limit};
 use crate::time::Nanos;
 
 /// One limit that a call asks, under its key.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask<'a> {
-    /// The Redis key, whole; all keys of a call share one hash tag.
+    /// The Redis key, whole; all keys of a call differ and share one hash tag.
     pub key: &'a [u8],
-    /// The limit.
+    /// The limit; one that [`accepts`] takes.
     pub limit: &'a Limit,
 }
 
@@ -20,17 +46,19 @@ pub enum Op {
     Check {
         /// Units that this request asks for; 0 takes nothing and always "fits".
         cost: u64,
-        /// Units wanted on top, as a lease: as many as there are, up to this,
-        /// are taken from every limit when `cost` was admitted.
+        /// Units wanted on top, as a lease: as many as there are, up to this
+        /// (and 2^20), are taken from every limit when `cost` was admitted.
+        /// None where one of the limits is a leaky bucket, whose units each
+        /// have a delay of their own, or a concurrency limit.
         more: u64,
         /// At most one part in so many of what is left after `cost` is given
         /// as a lease; at least 1.
         share: u64,
         /// Units that were admitted without asking, while the store was away:
-        /// charged first, whether they fit or not.
+        /// charged first, whether they fit or not; at most 2^32 − 1 at a time.
         owed: u64,
         /// A number that no other call has: names the holds of a concurrency
-        /// limit, and the entries of a log.
+        /// limit.
         id: u64,
     },
     /// Gives back units that were taken `age` ago and not used.
@@ -45,6 +73,9 @@ pub enum Op {
 }
 
 /// One call: a script, its keys and its arguments.
+///
+/// The reply is one integer or a list of integers: for a check, what
+/// [`decode`] reads.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
     /// The limits, at most [`MAX_LAYERS`](crate::limiter::MAX_LAYERS), at least one.
@@ -57,24 +88,67 @@ pub struct Call<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ScriptId {
-    /// To be completed.
+    /// One token bucket.
     TokenBucket = 0,
+    /// One leaky bucket.
+    LeakyBucket = 1,
+    /// One fixed window.
+    FixedWindow = 2,
+    /// One sliding window.
+    SlidingWindow = 3,
+    /// One sliding log.
+    SlidingLog = 4,
+    /// One concurrency limit.
+    Concurrency = 5,
+    /// Several limits, all or none.
+    Multi = 6,
+    /// Gives back, to any limits.
+    GiveBack = 7,
+}
+
+/// The files of `lua/` that make one script.
+macro_rules! script {
+    ($($name:literal),+) => { concat!($(include_str!(concat!("lua/", $name, ".lua"))),+) };
 }
 
 impl ScriptId {
     /// All, in the order of their numbers.
-    pub const ALL: &'static [ScriptId] = &[ScriptId::TokenBucket];
+    pub const ALL: &'static [ScriptId] = &[
+        ScriptId::TokenBucket,
+        ScriptId::LeakyBucket,
+        ScriptId::FixedWindow,
+        ScriptId::SlidingWindow,
+        ScriptId::SlidingLog,
+        ScriptId::Concurrency,
+        ScriptId::Multi,
+        ScriptId::GiveBack,
+    ];
 
     /// The Lua source.
     #[must_use]
-    pub fn source(self) -> &'static str {
-        ""
+    pub const fn source(self) -> &'static str {
+        match self {
+            ScriptId::TokenBucket => script!("token_bucket", "request", "bucket", "check"),
+            ScriptId::LeakyBucket => script!("clock", "request", "bucket", "check"),
+            ScriptId::FixedWindow => script!("clock", "request", "window", "fixed_window", "check"),
+            ScriptId::SlidingWindow => script!("clock", "request", "window", "sliding_window", "check"),
+            ScriptId::SlidingLog => script!("clock", "request", "sliding_log", "check"),
+            ScriptId::Concurrency => script!("clock", "request", "concurrency", "check"),
+            ScriptId::Multi => script!(
+                "clock", "request", "bucket", "window", "fixed_window", "sliding_window", "sliding_log",
+                "concurrency", "check"
+            ),
+            ScriptId::GiveBack => script!(
+                "clock", "request", "bucket", "window", "fixed_window", "sliding_window", "sliding_log",
+                "concurrency", "give_back"
+            ),
+        }
     }
 
     /// The SHA-1 of the source, in hexadecimal: what EVALSHA takes.
     #[must_use]
-    pub fn sha1(self) -> &'static [u8; 40] {
-        &[b'0'; 40]
+    pub const fn sha1(self) -> &'static [u8; 40] {
+        digest::of(self)
     }
 }
 
@@ -82,31 +156,44 @@ impl Call<'_> {
     /// Which script it runs.
     #[must_use]
     pub fn script(&self) -> ScriptId {
-        ScriptId::TokenBucket
+        let algorithm = match (self.op, self.asks) {
+            (Op::GiveBack { .. }, _) => return ScriptId::GiveBack,
+            (_, [ask]) => ask.limit.algorithm(),
+            _ => return ScriptId::Multi,
+        };
+        match algorithm {
+            Algorithm::TokenBucket => ScriptId::TokenBucket,
+            Algorithm::LeakyBucket => ScriptId::LeakyBucket,
+            Algorithm::FixedWindow => ScriptId::FixedWindow,
+            Algorithm::SlidingWindow => ScriptId::SlidingWindow,
+            Algorithm::SlidingLog => ScriptId::SlidingLog,
+            Algorithm::Concurrency => ScriptId::Concurrency,
+        }
     }
 
     /// Calls `each` with every argument behind the script: the number of keys,
     /// the keys, the rest. Their number does not depend on `each`.
     pub fn arguments(&self, each: &mut dyn FnMut(&[u8])) {
-        let _ = each;
+        arguments::write(self, each);
     }
 }
 
-/// The reply is not what the script gives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the reply has {0} integers that make no answer")]
-pub struct Malformed(pub usize);
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Reads the reply to a [`Op::Check`] of `limits`: one decision each, and the
-/// units that were given on top.
-///
-/// # Errors
-/// The integers are not what the script gives.
-pub fn decode(
-    limits: &mut dyn Iterator<Item = &Limit>,
-    integers: &[i64],
-    decisions: &mut [Decision],
-) -> Result<u64, Malformed> {
-    let _ = (limits, decisions);
-    Err(Malformed(integers.len()))
+    #[test]
+    fn numbers_are_places_in_the_list() {
+        for (number, &script) in ScriptId::ALL.iter().enumerate() {
+            assert_eq!(script as usize, number);
+        }
+    }
+
+    #[test]
+    fn each_script_reads_the_clock_in_one_line() {
+        for &script in ScriptId::ALL {
+            let lines = script.source().lines();
+            assert_eq!(lines.filter(|line| line.contains("call('TIME')")).count(), 1, "{script:?}");
+        }
+    }
 }
