@@ -174,7 +174,7 @@ fn every_policy_is_explained() {
     assert_eq!(policies[0]["limits"][0], "500/s burst 1000");
     assert_eq!(policies[0]["overridden"], true);
     assert_eq!(policies[0]["cost"], 3);
-    assert_eq!(policies[0]["store"], "redis");
+    assert_eq!(policies[0]["store"], "local");
     assert_eq!(policies[1]["key"][0]["value"], "203.0.113.9");
     assert_eq!(policies[1]["dry_run"], true);
     assert_eq!(policies[2]["why_not"][0], "the path is /orders; it is for /login");
