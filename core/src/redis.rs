@@ -9,12 +9,16 @@
 //! - [`lease`]: tokens fetched ahead, and denials remembered.
 //! - [`breaker`]: when not to ask.
 //! - [`share`]: pieces of a limit that add up: instances, shards, regions.
+//! - [`store`]: all of this for a request: what memory can answer, what is
+//!   asked, and what is decided while the store is away.
+//! - [`engine`]: a store and its connections, for a host that owns sockets.
 //!
 //! Whoever owns the sockets drives it: NGINX's event loop, a thread, a
 //! simulated network. Memory is taken when a part is made, not after.
 
 pub mod breaker;
 pub mod cluster;
+pub mod engine;
 pub mod key;
 pub mod lease;
 pub mod link;

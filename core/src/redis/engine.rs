@@ -1,0 +1,252 @@
+//! A store and its links in one, for a host that opens sockets and moves bytes.
+//!
+//! ```text
+//!  check(request) ──► Answered, or Waiting ──► poll_answer ──► Answer
+//!                        │
+//!  router_mut(): poll_action, poll_transmit, receive_buffer … ◄──► sockets
+//!  process(now): what came is read, what is late is given up
+//! ```
+//!
+//! After any call the host does what [`Router::poll_action`] asks, writes what
+//! [`Router::poll_transmit`] has, tells the answers of
+//! [`poll_answer`](Engine::poll_answer), and sets one timer, to
+//! [`poll_timeout`](Engine::poll_timeout).
+
+use super::breaker::State;
+use super::cluster::{Router, RouterConfig};
+use super::link::{Event, LinkError, MAX_INTEGERS, Why};
+use super::script::Call;
+use super::store::{
+    AnsweredLayer, Failure, Host, Pending, Progress, Store, StoreConfig, StoreError, Transport, is_asked_by,
+};
+use crate::metrics::{StoreEvent, StoreMetrics};
+use crate::policy::{Answer, Outcome, Rules, Selection};
+use crate::table::{Hold, Table};
+use crate::time::Nanos;
+
+/// What a host brings along to each step.
+#[derive(Clone, Copy, Debug)]
+pub struct Here<'h, 'm> {
+    /// Where limits count that are not the store's, and all of them while it
+    /// is away.
+    pub table: &'h Table<'m>,
+    /// What is counted.
+    pub metrics: &'h StoreMetrics,
+    /// The host's monotonic clock.
+    pub now: Nanos,
+}
+
+/// Why there is no engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EngineError {
+    /// The store cannot be as it is configured.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Its links cannot.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+}
+
+/// What an answer rests on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Source {
+    /// No policy of the store's had a say.
+    Local = 0,
+    /// Tokens that were fetched ahead.
+    Lease = 1,
+    /// A denial that is remembered.
+    Denial = 2,
+    /// The store was asked.
+    Asked = 3,
+    /// It did not answer: `on_store_error` decided.
+    Fallback = 4,
+}
+
+/// A store, and the links that its calls take. Owned by one thread at a time.
+#[derive(Debug)]
+pub struct Engine {
+    store: Store,
+    router: Router,
+}
+
+impl Engine {
+    /// Takes all memory that it will need, but for what a cluster's nodes take
+    /// when they are first met.
+    ///
+    /// # Errors
+    /// A number or an address is out of range, or there is not enough memory.
+    pub fn new(store: &StoreConfig, router: &RouterConfig<'_>) -> Result<Engine, EngineError> {
+        Ok(Engine { store: Store::new(store)?, router: Router::new(router)? })
+    }
+
+    /// As [`Store::check`]. Touches no socket; allocates nothing.
+    pub fn check(
+        &mut self,
+        rules: &Rules,
+        selection: &Selection<'_>,
+        user: u64,
+        here: &Here<'_, '_>,
+    ) -> Progress {
+        let (store, mut host) = self.split(here);
+        store.check(rules, selection, user, &mut host)
+    }
+
+    /// As [`Store::poll_answer`].
+    pub fn poll_answer(&mut self, here: &Here<'_, '_>) -> Option<(u64, Pending, Answer)> {
+        let (store, mut host) = self.split(here);
+        store.poll_answer(&mut host)
+    }
+
+    /// As [`Store::layer_of`].
+    #[must_use]
+    pub fn layer_of(&self, pending: Pending, layer: usize) -> Option<AnsweredLayer<'_>> {
+        self.store.layer_of(pending, layer)
+    }
+
+    /// As [`Store::cancel`].
+    pub fn cancel(&mut self, pending: Pending, here: &Here<'_, '_>) {
+        let (store, mut host) = self.split(here);
+        store.cancel(pending, &mut host);
+    }
+
+    /// As [`Store::release`].
+    pub fn release(&mut self, hold: &Hold, here: &Here<'_, '_>) {
+        let (store, mut host) = self.split(here);
+        store.release(hold, &mut host);
+    }
+
+    /// As [`Store::drain`].
+    pub fn drain(&mut self, here: &Here<'_, '_>) {
+        let (store, mut host) = self.split(here);
+        store.drain(&mut host);
+    }
+
+    /// Reads what came, and gives up what is late: after bytes came, when a
+    /// connection is there or gone, and at [`poll_timeout`](Self::poll_timeout).
+    pub fn process(&mut self, here: &Here<'_, '_>) {
+        self.take_events(here); // a reply that is there is in time
+        if self.router.poll_timeout().is_some_and(|at| at <= here.now) {
+            self.router.handle_timeout(here.now);
+            self.take_events(here);
+        }
+        if self.store.poll_timeout().is_some_and(|at| at <= here.now) {
+            let (store, mut host) = self.split(here);
+            store.handle_timeout(&mut host);
+        }
+    }
+
+    /// When [`process`](Self::process) has something to do by itself.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Nanos> {
+        [self.store.poll_timeout(), self.router.poll_timeout()].into_iter().flatten().min()
+    }
+
+    /// Its links, for who moves their bytes.
+    pub fn router_mut(&mut self) -> &mut Router {
+        &mut self.router
+    }
+
+    /// Its links.
+    #[must_use]
+    pub fn router(&self) -> &Router {
+        &self.router
+    }
+
+    /// Does the breaker let calls through?
+    #[must_use]
+    pub fn state(&self) -> State {
+        self.store.state()
+    }
+
+    /// Requests that wait for an answer.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.store.waiting()
+    }
+
+    /// Units fetched ahead that may still be spent.
+    #[must_use]
+    pub fn held(&self, now: Nanos) -> u64 {
+        self.store.held(now)
+    }
+
+    fn split<'a, 'm>(&'a mut self, here: &'a Here<'_, 'm>) -> (&'a mut Store, Host<'a, 'm, Router>) {
+        let transport = &mut self.router;
+        let host = Host { table: here.table, metrics: here.metrics, transport, now: here.now };
+        (&mut self.store, host)
+    }
+
+    fn take_events(&mut self, here: &Here<'_, '_>) {
+        let mut room = [0; MAX_INTEGERS];
+        while let Some(event) = self.router.poll_event(here.now) {
+            match event {
+                Event::Reply { ticket, integers, .. } => {
+                    let count = integers.len().min(room.len());
+                    for (place, integer) in room.iter_mut().zip(integers) {
+                        *place = *integer;
+                    }
+                    let (store, mut host) = self.split(here);
+                    store.replied(ticket, room.get(..count).unwrap_or(&[]), &mut host);
+                }
+                Event::Failed { ticket, why } => {
+                    let failure = Failure::of(&why);
+                    let (store, mut host) = self.split(here);
+                    store.failed(ticket, failure, &mut host);
+                }
+                Event::Ready => here.metrics.count(StoreEvent::Connected),
+                Event::Connect | Event::Disconnect { .. } => {} // the router's actions
+            }
+        }
+    }
+}
+
+impl Transport for Router {
+    fn send(&mut self, ticket: u64, call: &Call<'_>, deadline: Nanos, now: Nanos) -> bool {
+        Router::send(self, ticket, call, deadline, now).is_ok()
+    }
+
+    fn probe(&mut self, ticket: u64, key: &[u8], deadline: Nanos, now: Nanos) -> bool {
+        Router::probe(self, ticket, key, deadline, now).is_ok()
+    }
+}
+
+impl Failure {
+    /// What a link's reason is to a store.
+    #[must_use]
+    pub fn of(why: &Why<'_>) -> Failure {
+        match why {
+            Why::Timeout => Failure::Timeout,
+            why if why.is_store_failure() => Failure::Store,
+            _ => Failure::Key,
+        }
+    }
+}
+
+impl Source {
+    /// Of an answer that came at once.
+    #[must_use]
+    pub fn at_once(rules: &Rules, selection: &Selection<'_>, answer: &Answer) -> Source {
+        if !is_asked_by(rules) {
+            return Source::Local;
+        }
+        if answer.degraded != 0 {
+            return Source::Fallback;
+        }
+        let remote = rules.layers_of(selection, super::store::is_remote);
+        let layers = || answer.outcomes().iter().enumerate().filter(|(at, _)| remote >> at & 1 == 1);
+        if layers().any(|(_, outcome)| matches!(outcome, Outcome::Denied | Outcome::WouldDeny)) {
+            Source::Denial
+        } else if remote != 0 && answer.allowed {
+            Source::Lease
+        } else {
+            Source::Local
+        }
+    }
+
+    /// Of an answer that was waited for.
+    #[must_use]
+    pub fn waited(answer: &Answer) -> Source {
+        if answer.degraded == 0 { Source::Asked } else { Source::Fallback }
+    }
+}
