@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use serde::Serialize;
 use tollgate_core::key::Seed;
 use tollgate_core::policy::{MAX_DOCUMENT, Printable, RuleError, Rules};
+use tollgate_core::redis::store::{self, StoreConfig};
 
 use crate::args::{CheckArgs, TextOrJson};
 use crate::failure::{Failure, UNUSABLE, WRONG};
@@ -42,7 +43,10 @@ pub(crate) fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
     let (mut wrong, mut unreadable) = (0usize, false);
     for path in &args.files {
         let (errors, warnings) = match read(path).map(|text| Rules::parse_at(&text, seed(), 0)) {
-            Ok(Ok(rules)) => (Vec::new(), rules.notices(true).map(|notice| notice.to_string()).collect()),
+            Ok(Ok(rules)) => {
+                let warnings = rules.notices(true).map(|notice| notice.to_string()).collect();
+                (uncountable(&rules), warnings)
+            }
             Ok(Err(errors)) => (in_order(errors), Vec::new()),
             Err(failure) => {
                 screen::complain(&failure.to_string());
@@ -73,6 +77,19 @@ pub(crate) fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
         (false, 0) => ExitCode::SUCCESS,
         (false, _) => ExitCode::from(WRONG),
     })
+}
+
+/// A limit that Redis cannot count exactly; where it stands in the text is not
+/// known any more.
+fn uncountable(rules: &Rules) -> Vec<RuleError> {
+    let refusal = store::refusal(rules, &StoreConfig::default());
+    let error = refusal.map(|refusal| RuleError {
+        line: 1,
+        column: 1,
+        path: format!("policies[{}].limits", refusal.place),
+        message: format!("{}: {}", refusal.limit, refusal.why),
+    });
+    Vec::from_iter(error)
 }
 
 /// In the order of the text.

@@ -28,7 +28,11 @@ fn right_rules_are_right() {
     let run = tollgate(&["rules", "check", &rules(RULES)]);
     assert_eq!(run.code, 0);
     assert!(run.stdout.starts_with("ok: ") && !run.stdout.contains('\x1b'), "{}", run.stdout);
-    let quiet = tollgate(&["rules", "check", &rules(&RULES.replace("\"lease\": { \"max\": 5 }", "\"store\": \"redis\""))]);
+    let quiet = tollgate(&[
+        "rules",
+        "check",
+        &rules(&RULES.replace("\"lease\": { \"max\": 5 }", "\"store\": \"redis\"")),
+    ]);
     assert_eq!((quiet.code, quiet.stderr.as_str()), (0, ""));
 }
 
@@ -249,7 +253,9 @@ fn wrong_rules_stop_an_explanation() {
 
 #[test]
 fn a_reader_who_leaves_does_not_change_the_verdict() {
-    for (document, code) in [(&*RULES.replace("\"lease\": { \"max\": 5 }", "\"store\": \"redis\""), 0), (WRONG, 1)] {
+    for (document, code) in
+        [(&*RULES.replace("\"lease\": { \"max\": 5 }", "\"store\": \"redis\""), 0), (WRONG, 1)]
+    {
         let path = rules(document);
         let mut child = command()
             .args(["rules", "check", &path])

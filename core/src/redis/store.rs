@@ -27,8 +27,9 @@ use super::breaker::{Breaker, BreakerConfig, State};
 use super::lease::Leases;
 use super::script::Call;
 use super::share::Share;
+use crate::limit::Limit;
 use crate::metrics::{StoreEvent, StoreMetrics};
-use crate::policy::{Answer, Policy, Rules};
+use crate::policy::{Answer, DEFAULT_TIMEOUT, OnStoreError, Policy, Rules};
 use crate::table::Table;
 use crate::time::Nanos;
 use flight::Flight;
@@ -38,7 +39,10 @@ mod begin;
 pub mod fallback;
 mod finish;
 mod flight;
+mod refusal;
 mod replies;
+
+pub use refusal::{Refusal, RefusalReason, refusal};
 
 /// Who carries calls to the store: a link, a router of links, a pool of
 /// connections, a simulated network.
@@ -76,6 +80,8 @@ pub struct StoreConfig {
     pub workers: u64,
     /// The part of every limit that this region has.
     pub region: Share,
+    /// How long a call may take for policies that name no timeout.
+    pub timeout: Nanos,
     /// When not to ask.
     pub breaker: BreakerConfig,
     /// Tells the calls of this process from those of others: from the
@@ -93,6 +99,7 @@ impl Default for StoreConfig {
             instance: None,
             workers: 1,
             region: Share::WHOLE,
+            timeout: DEFAULT_TIMEOUT,
             breaker: BreakerConfig::DEFAULT,
             seed: 0,
         }
@@ -127,6 +134,19 @@ pub enum Progress {
 /// A request that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pending(pub u64);
+
+/// What a layer of an answer is about.
+#[derive(Clone, Copy, Debug)]
+pub struct AnsweredLayer<'s> {
+    /// The policy's place among the rules' policies.
+    pub policy: usize,
+    /// Which of its limits.
+    pub index: usize,
+    /// Do its limits come from an override?
+    pub overridden: bool,
+    /// The limit, as the rules have it.
+    pub limit: &'s Limit,
+}
 
 /// Why a call has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,6 +202,7 @@ pub struct Store {
     instance: Option<u64>,
     workers: u64,
     region: Share,
+    timeout: Nanos,
     /// The number of the next call.
     next_id: u64,
     /// Which piece of a divided key is asked first.
@@ -238,6 +259,7 @@ impl Store {
             instance: config.instance,
             workers: config.workers,
             region: config.region,
+            timeout: config.timeout,
             next_id: config.seed | 1,
             turn: config.seed as u32, // any number will do
             sweep_at: 0,
@@ -300,7 +322,7 @@ impl Store {
 }
 
 /// Does a policy count in the store?
-fn is_remote(policy: &Policy) -> bool {
+pub(super) fn is_remote(policy: &Policy) -> bool {
     policy.store() == crate::policy::Store::Redis
 }
 
