@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use super::overrides::Overrides;
+use super::parse::DEFAULT_TIMEOUT;
 use crate::http::Family;
 use crate::limit::Limit;
 use crate::time::Nanos;
@@ -83,7 +84,7 @@ pub struct Policy {
     pub(super) cost: Cost,
     pub(super) store: Store,
     pub(super) on_store_error: OnStoreError,
-    pub(super) timeout: Nanos,
+    pub(super) timeout: Option<Nanos>,
     pub(super) lease: Option<Lease>,
     pub(super) shards: u32,
     pub(super) penalty: Option<Penalty>,
@@ -271,6 +272,12 @@ impl Policy {
     /// How long the store may take.
     #[must_use]
     pub fn timeout(&self) -> Nanos {
+        self.timeout.unwrap_or(DEFAULT_TIMEOUT)
+    }
+
+    /// As [`timeout`](Self::timeout), when the document names one.
+    #[must_use]
+    pub fn own_timeout(&self) -> Option<Nanos> {
         self.timeout
     }
 

@@ -48,7 +48,7 @@ impl Policy {
     fn of_the_store(&self) -> Option<Cow<'static, str>> {
         let given = [
             ("on_store_error", self.on_store_error != OnStoreError::Local),
-            ("timeout", self.timeout != DEFAULT_TIMEOUT),
+            ("timeout", self.timeout() != DEFAULT_TIMEOUT),
             ("lease", self.lease.is_some()),
             ("shards", self.shards != 1),
         ];

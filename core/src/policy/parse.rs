@@ -30,7 +30,7 @@ pub const MAX_HEADERS: usize = 64;
 pub const MAX_KEY_PARTS: usize = 8;
 
 /// How long a store may take, where a policy does not say.
-pub(super) const DEFAULT_TIMEOUT: Nanos = 5_000_000;
+pub const DEFAULT_TIMEOUT: Nanos = 5_000_000;
 
 const KEY_PARTS: &str = "api_key, user, ip, tenant, route, method, path, header:<name>, global";
 const METHOD: &str = "an HTTP method in capital letters";
@@ -302,7 +302,7 @@ impl<'d> Compiler<'_, 'd> {
         let failures =
             [("local", OnStoreError::Local), ("allow", OnStoreError::Allow), ("deny", OnStoreError::Deny)];
         let on_store_error = self.choice(&mut object, "on_store_error", &failures);
-        let timeout = self.span(&mut object, "timeout", 100_000, 10 * SECOND).unwrap_or(DEFAULT_TIMEOUT);
+        let timeout = self.span(&mut object, "timeout", 100_000, 10 * SECOND);
         let lease = object.take("lease").and_then(|text| self.lease(field(&at, "lease", text)));
         let shards_text = object.take("shards");
         let shards = shards_text.and_then(|t| self.reader.number(field(&at, "shards", t), 1, 256));

@@ -29,7 +29,7 @@ use super::script::Call;
 use super::share::Share;
 use crate::limit::Limit;
 use crate::metrics::{StoreEvent, StoreMetrics};
-use crate::policy::{Answer, DEFAULT_TIMEOUT, OnStoreError, Policy, Rules};
+use crate::policy::{Answer, DEFAULT_TIMEOUT, Policy, Rules};
 use crate::table::Table;
 use crate::time::Nanos;
 use flight::Flight;

@@ -216,6 +216,7 @@ impl Store {
         let Some(place) = self.claim_flight(Phase::Waiting, user, host.now) else {
             return self.without_flight(rules, selection, seen, asked, host);
         };
+        let timeout = self.timeout;
         if let Some(flight) = self.flights.get_mut(place) {
             flight.dry = asked.dry;
             flight.answer = asked.answer;
@@ -223,7 +224,7 @@ impl Store {
                 *room = Some(held(rules, layer, seen, at, host));
             }
             for (room, seen) in flight.groups.iter_mut().zip(seen.iter().flatten()) {
-                *room = group(rules, selection, seen, host);
+                *room = group(rules, selection, seen, timeout, host);
             }
         }
         self.waiting += 1;
@@ -247,7 +248,7 @@ impl Store {
         host: &mut Host<'_, '_, T>,
     ) -> Progress {
         for seen in seen.iter().flatten().filter(|seen| seen.paid == Paid::Asked) {
-            let Some(group) = group(rules, selection, seen, host) else { continue };
+            let Some(group) = group(rules, selection, seen, self.timeout, host) else { continue };
             let mut layers = [None; MAX_LAYERS];
             for (room, (at, layer)) in layers.iter_mut().zip(selection.layers().enumerate()) {
                 *room = Some(held(rules, layer, &[Some(*seen)], at, host));
@@ -283,7 +284,7 @@ impl Store {
         host: &mut Host<'_, '_, T>,
     ) {
         for seen in seen.iter().flatten().filter(|seen| seen.low) {
-            if let Some(group) = group(rules, selection, seen, host) {
+            if let Some(group) = group(rules, selection, seen, self.timeout, host) {
                 let limits = selection.layers().skip(seen.first).take(seen.count);
                 let layers = limits.map(|layer| Held {
                     limit: *layer.limit,
@@ -291,6 +292,8 @@ impl Store {
                     cost: 0,
                     remote: true,
                     policy: layer.policy,
+                    index: layer.index,
+                    overridden: layer.overridden,
                     penalty: None,
                 });
                 self.prefetch(group, layers, host);
@@ -322,11 +325,19 @@ fn held<T>(
         cost: layer.cost,
         remote: seen.iter().flatten().any(|seen| (seen.first..seen.first + seen.count).contains(&at)),
         policy: layer.policy,
+        index: layer.index,
+        overridden: layer.overridden,
         penalty: penalty.map(|penalty| (host.table.fingerprint(layer.subject()), penalty)),
     }
 }
 
-fn group<T>(rules: &Rules, selection: &Selection<'_>, seen: &Seen, host: &Host<'_, '_, T>) -> Option<Group> {
+fn group<T>(
+    rules: &Rules,
+    selection: &Selection<'_>,
+    seen: &Seen,
+    timeout: Nanos,
+    host: &Host<'_, '_, T>,
+) -> Option<Group> {
     let layer = selection.layers().nth(seen.first)?;
     let policy = rules.policies().get(layer.policy)?;
     Some(Group {
@@ -341,7 +352,7 @@ fn group<T>(rules: &Rules, selection: &Selection<'_>, seen: &Seen, host: &Host<'
         cost: layer.cost,
         id: 0,
         asked_at: host.now,
-        deadline: host.now.saturating_add(policy.timeout()),
+        deadline: host.now.saturating_add(policy.own_timeout().unwrap_or(timeout)),
         lease: policy.lease(),
         on_store_error: policy.on_store_error(),
     })

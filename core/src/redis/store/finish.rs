@@ -3,7 +3,7 @@
 
 use super::super::script::Op;
 use super::flight::{Flight, Group, Held, Paid, Phase, of_ticket, ticket};
-use super::{Host, Pending, Store, Transport};
+use super::{AnsweredLayer, Host, Pending, Store, Transport};
 use crate::decision::Decision;
 use crate::limit::Algorithm;
 use crate::limiter::MAX_LAYERS;
@@ -33,6 +33,16 @@ impl Store {
             self.undo(place, host);
             self.free_flight(place);
         }
+    }
+
+    /// What a layer is about of the answer that [`poll_answer`](Self::poll_answer)
+    /// told last; until anything else is asked.
+    #[must_use]
+    pub fn layer_of(&self, pending: Pending, layer: usize) -> Option<AnsweredLayer<'_>> {
+        let (place, generation, _) = of_ticket(pending.0)?;
+        let flight = self.flights.get(place).filter(|flight| flight.generation == generation)?;
+        let Held { policy, index, overridden, limit, .. } = flight.layers.get(layer)?.as_ref()?;
+        Some(AnsweredLayer { policy: *policy, index: *index, overridden: *overridden, limit })
     }
 
     /// The client is gone: nothing is told, and what its request was charged

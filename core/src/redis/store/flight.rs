@@ -58,6 +58,9 @@ pub(super) struct Held {
     /// Does it count in the store?
     pub(super) remote: bool,
     pub(super) policy: usize,
+    /// Which of its limits.
+    pub(super) index: usize,
+    pub(super) overridden: bool,
     pub(super) penalty: Option<(Fingerprint, Penalty)>,
 }
 
