@@ -12,6 +12,7 @@
 //! - [`store`]: all of this for a request: what memory can answer, what is
 //!   asked, and what is decided while the store is away.
 //! - [`engine`]: a store and its connections, for a host that owns sockets.
+//! - `sim` (a feature): instances, network and server in virtual time.
 //!
 //! Whoever owns the sockets drives it: NGINX's event loop, a thread, a
 //! simulated network. Memory is taken when a part is made, not after.
@@ -25,4 +26,6 @@ pub mod link;
 pub mod resp;
 pub mod script;
 pub mod share;
+#[cfg(feature = "sim")]
+pub mod sim;
 pub mod store;
