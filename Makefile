@@ -91,7 +91,7 @@ bench: setup all ## measure beside the peers; writes target/bench/report.json
 	cargo run --release -p tollgate-benches
 
 # New inputs go to target/fuzz/corpus, failures to target/fuzz/artifacts.
-FUZZ_TARGETS = rules forwarded select limit http
+FUZZ_TARGETS = rules forwarded select limit http resp link
 fuzz_corpus = target/fuzz/corpus/$(1) tests/fuzz/corpus/$(1)
 cargo_fuzz = CARGO_TARGET_DIR=$(CURDIR)/target/fuzz cargo +nightly fuzz $(1) --fuzz-dir tests/fuzz
 

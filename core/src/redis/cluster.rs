@@ -14,8 +14,8 @@
 //! not execute, so that it may be sent again: `MOVED` to the slot's new node,
 //! which is remembered; `ASK` to the node it names, this once; `TRYAGAIN`
 //! (keys of one call on two nodes, while their slot moves) to the slot's node,
-//! a millisecond later. All of it within the call's deadline, and
-//! [`MAX_HOPS`] times at most.
+//! after a wait of 1 ms that doubles each time. All of it within the call's
+//! deadline, with [`MAX_WAITS`] waits and [`MAX_HOPS`] hops between them at most.
 //!
 //! Which node serves which slot is asked (`CLUSTER SLOTS`) of the first node
 //! that answers, after a `MOVED`, and for as long as a node cannot be reached;
@@ -47,6 +47,8 @@ pub const SLOTS: u16 = 16_384;
 pub const MAX_NODES: usize = 64;
 /// How often a call is sent on.
 pub const MAX_HOPS: u8 = 5;
+/// How often a call waits for its slot: 255 ms in all.
+pub const MAX_WAITS: u8 = 8;
 
 const MILLISECOND: Nanos = 1_000_000;
 /// Between two questions for the topology.
@@ -421,14 +423,22 @@ impl Router {
         };
         let ticket = node.link.finish_redirect()?.ticket;
         let failed = Some(Step::Failed { ticket, line });
-        let Some((mut entry, len)) = copied.filter(|(entry, _)| entry.hops < MAX_HOPS) else { return failed };
+        let Some((mut entry, len)) = copied else { return failed };
+        if entry.hops >= MAX_HOPS || (why == Why::TryAgain && entry.waits >= MAX_WAITS) {
+            return failed;
+        }
         let target = match to {
             Some(address) => self.meet(&address),
             None => None,
         };
         let cluster = self.cluster.as_mut()?;
         let (ask, at) = match (why, target) {
-            (Why::TryAgain, _) => (None, now.saturating_add(MILLISECOND)),
+            (Why::TryAgain, _) => {
+                let wait = MILLISECOND.checked_shl(u32::from(entry.waits)).unwrap_or(REFRESH);
+                entry.waits = entry.waits.saturating_add(1);
+                entry.hops = 0;
+                (None, now.saturating_add(wait))
+            }
             (Why::Ask { .. }, Some(target)) => (Some(target), now),
             (Why::Moved { slot, .. }, Some(target)) => {
                 if let Some(place) = cluster.map.get_mut(usize::from(slot)) {
@@ -438,9 +448,9 @@ impl Router {
             }
             _ => return failed,
         };
-        entry.hops = entry.hops.saturating_add(1);
         if let Why::Moved { slot, .. } | Why::Ask { slot, .. } = why {
             entry.slot = slot;
+            entry.hops = entry.hops.saturating_add(1);
         }
         let bytes = cluster.scratch.get(..len)?;
         let mut at = at;
@@ -600,3 +610,6 @@ impl Cluster {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

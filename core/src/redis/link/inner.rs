@@ -488,6 +488,7 @@ pub(crate) fn entry(kind: Kind, holder: Holder, now: Nanos) -> Entry {
         len: 0,
         tries: 0,
         hops: 0,
+        waits: 0,
         asking: false,
         before: false,
     }

@@ -72,8 +72,10 @@ pub(crate) struct Entry {
     pub(crate) len: usize,
     /// How often it was sent again to this server.
     pub(crate) tries: u8,
-    /// How many servers sent it on.
+    /// How many servers sent it on, since it last waited.
     pub(crate) hops: u8,
+    /// How often it waited for its slot.
+    pub(crate) waits: u8,
     /// Does it begin with `ASKING`, which has a reply of its own?
     pub(crate) asking: bool,
     /// Is that reply still to come?
