@@ -135,12 +135,26 @@ impl ScriptId {
             ScriptId::SlidingLog => script!("clock", "request", "sliding_log", "check"),
             ScriptId::Concurrency => script!("clock", "request", "concurrency", "check"),
             ScriptId::Multi => script!(
-                "clock", "request", "bucket", "window", "fixed_window", "sliding_window", "sliding_log",
-                "concurrency", "check"
+                "clock",
+                "request",
+                "bucket",
+                "window",
+                "fixed_window",
+                "sliding_window",
+                "sliding_log",
+                "concurrency",
+                "check"
             ),
             ScriptId::GiveBack => script!(
-                "clock", "request", "bucket", "window", "fixed_window", "sliding_window", "sliding_log",
-                "concurrency", "give_back"
+                "clock",
+                "request",
+                "bucket",
+                "window",
+                "fixed_window",
+                "sliding_window",
+                "sliding_log",
+                "concurrency",
+                "give_back"
             ),
         }
     }

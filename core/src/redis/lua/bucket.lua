@@ -9,7 +9,7 @@
 --
 --   base + count * 375e9 + tat % 375e9
 --     of a rate with a token of whole microseconds that divide 210 days:
---     2^a 3^b 5^c 7^d, and base = (((d * 10 + c) * 5 + b) * 15 + a) * 6e12
+--     2^a 3^b 5^c 7^d, and base = (1 + ((d * 10 + c) * 5 + b) * 15 + a) * 6e12
 --     tells which, exactly. tat is the instant in microseconds at which the
 --     bucket is full. It is told only modulo 375e9 us (4.3 days), as the TTL
 --     ends it long before that is ambiguous: such a bucket fills in 26 hours.
@@ -64,7 +64,7 @@ local function bucket(key, is_leaky)
     old_tick, old_whole, old_part, old_unit = old[5], old[6], old[7], old[8]
     units, parts = old[3] - elapsed, old[4]
   elseif state and #state < 17 and tonumber(state) then
-    local code = floor(state / 6e12)
+    local code = floor(state / 6e12) - 1
     local tat = state % 6e12 % 375e9
     local count = floor(state % 6e12 / 375e9)
     old_unit, old_tick, old_whole, old_part = 1, 1, 1000, 0

@@ -3,66 +3,65 @@
 -- bucket.lua and check.lua behind it.
 --
 -- KEYS[1]   the bucket
--- ARGV[1]   the request and the limit, for check.lua
+-- ARGV[1]   the request and the limit, for check.lua; ends with the TTL in ms
 -- ARGV[2]   where the states of this rate begin; the rest only with this one
 -- ARGV[3]   microseconds that this request takes
 -- ARGV[4]   microseconds that the bucket may be short of full for it to fit
--- ARGV[5]   milliseconds of the TTL
--- ARGV[6]   microseconds of one token, where the request takes more than one
+-- ARGV[5]   tokens that this request takes, where it is more than one
 --
--- The state is one integer below 2^53, which Redis keeps in the key's own
--- object: see bucket.lua. INCRBY changes it in place, a fifth of the work of
--- a SET; the TTL stays, and is renewed when it no longer covers the debt.
+-- The state is one integer below 2^53, told in bucket.lua: Redis keeps it in
+-- the key's own object, and INCRBY changes it in place, a third of the work of
+-- a SET. So the request is added first, and taken off again if it was too
+-- much: nobody sees the state between. The TTL stays as it is, and is renewed
+-- when it does not cover the debt.
 --
 -- Replies with the debt after the request, in microseconds; denied, with
--- { -1 - debt, microseconds to wait }.
-local call, key = redis.call, KEYS[1]
+-- -1 - debt, or { -1 - debt, microseconds to wait } where it asked for more
+-- than one token.
+local call, key, given = redis.call, KEYS[1], ARGV
 local t = call('TIME') local s, n = t[1], t[2] * 1000
-local base = ARGV[2]
+local base = given[2]
 if base and n % 1000 == 0 then
-  local take = ARGV[3] + 0
-  local now = s % 375000 * 1000000 + n / 1000
-  local state = call('GET', key)
-  if not state then
-    local count = take / (ARGV[6] or take)
-    if count > 15 then count = 15 end
-    local at = base + count * 375e9 + (now + take) % 375e9
-    call('SET', key, ('%d'):format(at), 'PX', ARGV[5])
-    return take
-  end
-  local at = #state < 17 and state - base or -1
-  if at >= 0 and at < 6e12 then
+  local take, tokens = given[3], given[5] and given[5] + 0 or 1
+  local state = redis.pcall('INCRBY', key, take)
+  if type(state) == 'number' then -- else there is another form of state, or an error to come
+    local at = state - base
     local tat = at % 375e9
-    local ahead = tat - now
-    if ahead < -1875e8 then ahead = ahead + 375e9 elseif ahead > 1875e8 then ahead = ahead - 375e9 end
-    local ttl = call('PTTL', key)
-    if ahead > 0 then
-      local count = (at - tat) / 375e9
-      if count < 15 then
-        local held = count * (ARGV[6] or take)
-        if ahead > held then ahead = held end -- the clock stepped back
-      end
-      if ahead > ARGV[4] + 0 then
-        if ttl < 0 then call('PEXPIRE', key, ARGV[5]) end
-        return { -1 - ahead, ahead - ARGV[4] }
-      end
-      if count == 15 then
-        call('INCRBY', key, ARGV[3])
+    local now = s % 375000 * 1000000 + n / 1000
+    local count, debt = (at - tat) / 375e9, tat - now
+    if debt < -1875e8 then debt = debt + 375e9 elseif debt > 1875e8 then debt = debt - 375e9 end
+    local ahead = debt - take
+    if count >= 0 and count < 16 and tat >= take + 0 then -- else another rate's, or none, or beyond its end
+      if ahead < 0 then
+        debt = take + 0
+        if tokens > 15 then tokens = 15 end
+        call('INCRBY', key, ('%d'):format((tokens - count) * 375e9 + (now + take) % 375e9 - tat))
       else
-        local more = count + take / (ARGV[6] or take)
-        if more > 15 then more = 15 end
-        local next = base + more * 375e9 + (tat + take) % 375e9
-        call('INCRBY', key, ('%d'):format(next - state))
+        if count < 15 then
+          local held = count * (take / tokens)
+          if ahead > held then -- the clock stepped back
+            ahead, debt = held, held + take
+          end
+        end
+        if ahead > given[4] + 0 then
+          call('INCRBY', key, '-' .. take)
+          if call('PTTL', key) < 0 then call('PEXPIRE', key, given[1]:match('%d+$')) end
+          return given[5] and { -1 - ahead, ahead - given[4] } or -1 - ahead
+        end
+        if count < 15 then
+          if count + tokens > 15 then tokens = 15 - count end
+          call('INCRBY', key, ('%d'):format(tokens * 375e9))
+        end
       end
-    else
-      ahead = 0
-      local count = take / (ARGV[6] or take)
-      if count > 15 then count = 15 end
-      local next = base + count * 375e9 + (now + take) % 375e9
-      call('INCRBY', key, ('%d'):format(next - state))
+      if call('PTTL', key) * 1000 < debt + 1000 then call('PEXPIRE', key, given[1]:match('%d+$')) end
+      return debt
     end
-    ahead = ahead + take
-    if ttl * 1000 < ahead + 1000 then call('PEXPIRE', key, ARGV[5]) end
-    return ahead
+    if state == take + 0 then -- there was none
+      if tokens > 15 then tokens = 15 end
+      local full = ('%d'):format(base + tokens * 375e9 + (now + take) % 375e9)
+      call('SET', key, full, 'PX', given[1]:match('%d+$'))
+      return state
+    end
+    call('INCRBY', key, '-' .. take)
   end
 end

@@ -121,7 +121,7 @@ fn short(limit: &Limit) -> Option<(u64, u64)> {
         code += power * place;
         place *= count;
     }
-    (rest == 1).then_some((code * SHORT, micros))
+    (rest == 1).then_some(((code + 1) * SHORT, micros)) // at most 1500 * 6e12, below 2^53
 }
 
 /// One argument as it is written.
@@ -250,8 +250,7 @@ fn by_the_shortest_way(ask: &Ask<'_>, cost: u64, each: &mut dyn FnMut(&[u8])) {
     number(base);
     number(take);
     number(token * limit.burst() - take);
-    number(ttl(limit));
     if cost > 1 {
-        number(token);
+        number(cost);
     }
 }

@@ -5,14 +5,14 @@ use super::ScriptId;
 
 pub(super) const fn of(script: ScriptId) -> &'static [u8; 40] {
     match script {
-        ScriptId::TokenBucket => b"2874f4cf6ba5ef08ba8da42d482f5eef713415fb",
-        ScriptId::LeakyBucket => b"e3756df98b94032b23feef265d399960e4ae7db7",
+        ScriptId::TokenBucket => b"cfee578f2a5209e829d173a0cb472b03e164f436",
+        ScriptId::LeakyBucket => b"1f9a7d9666bee0ecc0925e45463767fde5a3ac3b",
         ScriptId::FixedWindow => b"ddadf489a5c5dc78d87d5b9c30db29becb8c5b98",
         ScriptId::SlidingWindow => b"b76dc839ee5ef77efb9a3d076fdc4f46963ca40e",
         ScriptId::SlidingLog => b"97cb3a4774760edaf32ec9714d5ef51abd7f6b87",
         ScriptId::Concurrency => b"10adad189a58dc7170762d051007b270389829b5",
-        ScriptId::Multi => b"a472f6370177def5f1f72bca5a813df76c313e7e",
-        ScriptId::GiveBack => b"0b681ad31bdbe81c654fbce2a4101474905431a5",
+        ScriptId::Multi => b"85750ce7de032e4644b3446872e0b40608179320",
+        ScriptId::GiveBack => b"a9c92b8bd25193e4bfb73cb60dd28f24326b7fd6",
     }
 }
 

@@ -3,7 +3,8 @@
 //! | integers | |
 //! |---|---|
 //! | `debt` | one token bucket, admitted: microseconds until it is full |
-//! | `−1 − debt`, `wait` | one token bucket, denied; both in microseconds |
+//! | `−1 − debt` | one token bucket, denied one token |
+//! | `−1 − debt`, `wait` | one token bucket, denied more than one; both in microseconds |
 //! | `granted`, then for each limit `fits`, `remaining`, `wait`, `reset`, `delay` | any; `wait` is −1 for never, and in microseconds as `reset` is; `delay` in nanoseconds |
 
 use crate::decision::Decision;
@@ -34,14 +35,9 @@ fn read(
     decisions: &mut [Decision],
 ) -> Option<u64> {
     let (granted, mut rest) = match *integers {
-        [debt] if debt >= 0 => {
+        [_] | [_, _] => {
             let limit = limits.next()?;
-            *decisions.first_mut()? = bucket(limit, debt, 0)?;
-            return limits.next().is_none().then_some(0);
-        }
-        [debt, wait] if debt < 0 && wait > 0 => {
-            let limit = limits.next()?;
-            *decisions.first_mut()? = bucket(limit, -(debt + 1), wait)?; // debt < 0: no overflow
+            *decisions.first_mut()? = bucket(limit, integers)?;
             return limits.next().is_none().then_some(0);
         }
         [granted, ref rest @ ..] => (u64::try_from(granted).ok()?, rest),
@@ -67,16 +63,29 @@ fn read(
     rest.is_empty().then_some(granted)
 }
 
-/// What a token bucket says of a debt.
-fn bucket(limit: &Limit, debt: i64, wait: i64) -> Option<Decision> {
-    let debt = nanos(debt)?;
-    let spent = u128::from(debt) * u128::from(limit.tick);
-    let left = limit.wide_capacity().saturating_sub(spent) / u128::from(limit.token);
+/// What a token bucket says of its debt.
+fn bucket(limit: &Limit, integers: &[i64]) -> Option<Decision> {
+    let (debt, wait) = match *integers {
+        [debt] if debt >= 0 => (nanos(debt)?, 0),
+        [debt] => {
+            let debt = nanos(-(debt + 1))?; // below 0: no overflow
+            // What is missing of one token; only a rate of whole nanoseconds a token is answered so.
+            let over = u128::from(debt) + u128::from(limit.token);
+            (debt, u64::try_from(over.checked_sub(limit.wide_capacity())?).ok()?)
+        }
+        [debt, wait] if debt < 0 => (nanos(-(debt + 1))?, nanos(wait)?),
+        _ => return None,
+    };
+    let is_denied = integers.first().is_some_and(|&debt| debt < 0);
+    if is_denied != (wait > 0) || limit.tick != 1 {
+        return None;
+    }
+    let left = limit.wide_capacity().saturating_sub(u128::from(debt)) / u128::from(limit.token);
     Some(Decision {
-        allowed: wait == 0,
+        allowed: !is_denied,
         limit: limit.limit(),
         remaining: u64::try_from(left).ok()?,
-        retry_after: nanos(wait)?,
+        retry_after: wait,
         reset_after: debt,
         delay: 0,
     })
@@ -85,4 +94,54 @@ fn bucket(limit: &Limit, debt: i64, wait: i64) -> Option<Decision> {
 /// Of microseconds; a span that is too long is cut, and is not [`NEVER`].
 fn nanos(micros: i64) -> Option<Nanos> {
     u64::try_from(micros).ok().map(|micros| micros.saturating_mul(1_000).min(NEVER - 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const NONE: Decision =
+        Decision { allowed: false, limit: 0, remaining: 0, retry_after: 0, reset_after: 0, delay: 0 };
+
+    #[test]
+    fn each_shape_of_reply_is_read() {
+        let limit: Limit = "10/s burst 20".parse().unwrap();
+        let mut answer = [NONE; 2];
+        let mut read = |limits: &[Limit], integers: &[i64]| {
+            decode(&mut limits.iter(), integers, &mut answer).map(|granted| (granted, answer[0]))
+        };
+        let allowed = Decision { allowed: true, limit: 10, remaining: 18, reset_after: 150_000_000, ..NONE };
+        assert_eq!(read(&[limit], &[150_000]), Ok((0, allowed)));
+        let denied = Decision {
+            allowed: false,
+            remaining: 0,
+            retry_after: 50_000_000,
+            reset_after: 1_950_000_000,
+            ..allowed
+        };
+        assert_eq!(read(&[limit], &[-1_950_001]), Ok((0, denied)));
+        let denied = Decision { retry_after: 150_000_000, ..denied };
+        assert_eq!(read(&[limit], &[-1_950_001, 150_000]), Ok((0, denied)));
+        let never = Decision { retry_after: NEVER, ..denied };
+        assert_eq!(read(&[limit], &[7, 0, 0, -1, 1_950_000, 0]), Ok((7, never)));
+        for (limits, integers) in [
+            (&[limit][..], &[][..]),
+            (&[limit, limit], &[150_000]),
+            (&[limit], &[5, 1, 2, 3]),
+            (&[limit, limit], &[0, 1, 0, 0, 0, 0]),
+            (&[limit], &[0, 2, 0, 0, 0, 0]),
+            (&[limit], &[-1, 150_000]),
+        ] {
+            assert_eq!(read(limits, integers), Err(Malformed(integers.len())), "{integers:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_reply_panics(integers in proptest::collection::vec(any::<i64>(), 0..20), count in 1usize..4) {
+            let limits: [Limit; 3] = ["1/1us", "leaky_bucket 7/m", "1/3660d"].map(|limit| limit.parse().unwrap());
+            let _ = decode(&mut limits.iter().take(count), &integers, &mut [NONE; 2]);
+        }
+    }
 }
