@@ -18,6 +18,7 @@ mod memory;
 mod nginx;
 mod report;
 mod rules;
+mod scale;
 mod table;
 
 use std::env;
@@ -85,8 +86,13 @@ fn count_calls(name: &str, calls: Option<String>) -> ExitCode {
 }
 
 fn run(options: &Options) -> ExitCode {
-    let parts: [(&str, Part); 4] =
-        [("bucket", bucket::rows), ("table", table::rows), ("rules", rules::rows), ("nginx", nginx::rows)];
+    let parts: [(&str, Part); 5] = [
+        ("bucket", bucket::rows),
+        ("table", table::rows),
+        ("rules", rules::rows),
+        ("nginx", nginx::rows),
+        ("scale", scale::rows),
+    ];
     let (mut rows, mut failed) = (Vec::new(), false);
     report::print_heading();
     for (id, measure) in parts {
