@@ -38,7 +38,7 @@ built = TOLLGATE_NGINX=$(CURDIR)/target/nginx/$(1)/nginx \
 
 .NOTPARALLEL:
 .PHONY: all help setup lib cli nginx nginx-current nginx-asan run test test-rust test-loom \
-	test-nginx-current test-nginx-asan vectors bench fuzz fuzz-corpus lint fmt deny header check-header check-symbols \
+	test-nginx-current test-nginx-asan vectors bench fuzz fuzz-corpus lint fmt deny header check-header check-symbols check-wasm \
 	install install-lib install-cli install-nginx uninstall clean
 
 all: lib nginx cli ## build both libraries, the module for Debian's NGINX and the command (the default)
@@ -68,7 +68,7 @@ nginx-asan: lib ## build the same with AddressSanitizer
 run: setup lib nginx ## start a limited NGINX on 127.0.0.1:8080 (PORT=) and stay until Ctrl-C
 	@ffi/nginx/demo/run.sh target/nginx/debian/$(MODULE) $(PORT)
 
-test: setup lib check-header check-symbols test-rust test-loom test-nginx-current test-nginx-asan ## run every test of every part, cheap ones first
+test: setup lib check-header check-symbols check-wasm test-rust test-loom test-nginx-current test-nginx-asan ## run every test of every part, cheap ones first
 
 test-rust: lib nginx ## run the workspace's tests, the C programs and Debian's NGINX among them
 	$(debian) cargo test --workspace
@@ -131,6 +131,9 @@ check-header: ## check that include/tollgate.h is what ffi/src says
 
 check-symbols: lib ## check that the libraries export exactly the header's functions
 	.ci/check-symbols include/tollgate.h $(LIB)/libtollgate.so $(LIB)/libtollgate.a
+
+check-wasm: ## check that core compiles for wasm32
+	. "$$(.ci/wasm-target)" && cargo check -p tollgate-core --features policy,redis,sim --target wasm32-unknown-unknown
 
 install: install-lib install-cli install-nginx ## install all below PREFIX (and DESTDIR); builds only what was never built
 
