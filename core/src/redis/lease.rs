@@ -14,6 +14,12 @@
 //! When a quarter is left, more is fetched before anyone has to wait.
 //! What is unspent when its time is over goes back.
 //!
+//! A pot holds the units of two grants apart, the older of which is spent
+//! first, so that each goes back with the age and the number of its own call.
+//! A denial is remembered until its wait is over; but the first of a row no
+//! longer than others may hold what they have fetched, since what they give
+//! back is there before.
+//!
 //! The number of pots is fixed; the least recently used one of a set of
 //! [`WAYS`] makes room, and what it held is lost, not spent.
 
@@ -44,20 +50,18 @@ pub struct Told {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pot {
     key: u64,
-    tokens: u64,
-    /// Of `tokens`, at most so many are of the last grant.
-    last_grant: u64,
-    /// When the last grant was asked for.
-    fetched_at: Nanos,
-    expires_at: Nanos,
-    /// The call that the last grant came with.
-    id: u64,
+    /// The older grant, and the newer one.
+    lots: [Lot; 2],
     denied_until: Nanos,
+    /// When the first denial of this row was told; 0 after an admission.
+    denied_from: Nanos,
     /// Requests of at least this cost are denied until then.
     denied_cost: u64,
     denied_by: u8,
     /// A call for more is under way until it is answered or this is over.
     asking_until: Nanos,
+    /// Which one.
+    asking_id: u64,
     touched: Nanos,
     told_at: Nanos,
     /// Units spent since `since`.
@@ -67,6 +71,17 @@ pub struct Pot {
     /// Has the fallback admitted something that the store has not heard of?
     fell_back: bool,
     told: [Told; TOLD],
+}
+
+/// Units of one grant.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lot {
+    units: u64,
+    /// When the grant was asked for.
+    asked_at: Nanos,
+    expires_at: Nanos,
+    /// The call that it came with; 0 of none.
+    id: u64,
 }
 
 /// What a pot says to a request.
@@ -90,13 +105,27 @@ pub enum Spend {
     Ask,
 }
 
+/// A denial, to be remembered.
+#[derive(Clone, Copy, Debug)]
+pub struct Denial {
+    /// The number of the call that told it.
+    pub id: u64,
+    /// Requests of at least this cost are denied ...
+    pub cost: u64,
+    /// ... by this one of the policy's limits ...
+    pub by: usize,
+    /// ... until then.
+    pub until: Nanos,
+    /// Others may give back what they have fetched: the first denial of a row
+    /// is remembered for no longer than this.
+    pub recheck: Nanos,
+}
+
 /// What an answer brings into a pot.
 #[derive(Clone, Copy, Debug)]
 pub struct Grant {
     /// Units that came on top.
     pub units: u64,
-    /// Units that were paid with the call itself.
-    pub paid: u64,
     /// When the call was sent.
     pub asked_at: Nanos,
     /// The number of the call.
@@ -110,6 +139,8 @@ pub struct Grant {
 pub struct Unspent {
     /// Which pot they were in.
     pub place: usize,
+    /// Whose pot that was.
+    pub key: u64,
     /// How many.
     pub units: u64,
     /// When they were asked for.
@@ -125,6 +156,10 @@ pub struct Leases {
     evicted: u64,
     /// Where the next look for unspent units begins.
     hand: usize,
+    /// Since the hand was at the beginning: may a pot hold units?
+    dirty: bool,
+    /// Did the hand find no units, and were none put since?
+    idle: bool,
 }
 
 impl Leases {
@@ -135,7 +170,7 @@ impl Leases {
         let count = capacity.clamp(WAYS, 1 << 24).next_power_of_two();
         let mut pots = Vec::new();
         pots.resize(count, Pot::default());
-        Leases { pots: pots.into_boxed_slice(), evicted: 0, hand: 0 }
+        Leases { pots: pots.into_boxed_slice(), evicted: 0, hand: 0, dirty: false, idle: true }
     }
 
     /// How many pots there are.
@@ -161,16 +196,17 @@ impl Leases {
     pub fn spend(&mut self, key: u64, cost: u64, now: Nanos) -> Spend {
         let Some(pot) = self.find(key) else { return Spend::Ask };
         pot.touched = now;
-        if pot.tokens >= cost.max(1) && now < pot.expires_at {
-            pot.tokens -= cost;
+        let live = pot.live(now);
+        if live >= cost.max(1) {
+            pot.take(cost, now);
             pot.spent = pot.spent.saturating_add(cost);
-            let low = pot.tokens <= pot.size / 4 && pot.asking_until <= now;
-            return Spend::Taken { left: pot.tokens, low };
+            let left = live - cost; // at least cost
+            let low = left <= pot.size / 4 && pot.asking_until <= now;
+            return Spend::Taken { left, low };
         }
         if now < pot.denied_until && cost >= pot.denied_cost {
             return Spend::Denied { until: pot.denied_until, by: usize::from(pot.denied_by) };
         }
-        pot.spent = pot.spent.saturating_add(cost);
         Spend::Ask
     }
 
@@ -181,82 +217,94 @@ impl Leases {
         (pot.told_at > 0).then_some((&pot.told, pot.told_at))
     }
 
-    /// A call is about to be sent; how many units to fetch on top, so that the
-    /// pot then holds what the demand asks for. 0 while another call of this
-    /// key fetches.
-    pub fn ask(&mut self, key: u64, lease: Option<Lease>, deadline: Nanos, now: Nanos) -> u64 {
+    /// The call `id`, of a request of `cost`, is about to be sent; how many
+    /// units to fetch on top, so that the pot then holds what the demand asks
+    /// for. 0 while another call of this key fetches.
+    pub fn ask(
+        &mut self,
+        key: u64,
+        cost: u64,
+        lease: Option<Lease>,
+        id: u64,
+        deadline: Nanos,
+        now: Nanos,
+    ) -> u64 {
         let Some(place) = self.claim(key, now) else { return 0 };
         let Some((pot, lease)) = self.pots.get_mut(place).zip(lease) else { return 0 };
-        if pot.asking_until > now {
-            return 0;
-        }
-        let elapsed = now.saturating_sub(pot.since);
-        if pot.since == 0 || elapsed > lease.ttl.saturating_mul(4) {
-            (pot.size, pot.spent) = (0, 0); // a key that was quiet begins anew
-        } else if elapsed > 0 {
-            let horizon = u128::from(lease.ttl / 2);
-            let demand = u128::from(pot.spent) * horizon / u128::from(elapsed);
-            let grown = pot.size.saturating_mul(2).saturating_add(1);
-            let demand = u64::try_from(demand).unwrap_or(u64::MAX);
-            pot.size = demand.min(grown).min(lease.max);
-            pot.spent = 0;
-        }
-        pot.since = now;
-        let held = if now < pot.expires_at { pot.tokens } else { 0 };
-        let more = pot.size.saturating_sub(held);
+        let more = pot.wanted(lease, now);
+        pot.spent = pot.spent.saturating_add(cost);
         if more > 0 {
-            pot.asking_until = deadline.max(now + 1);
+            (pot.asking_until, pot.asking_id) = (deadline.max(now.saturating_add(1)), id);
         }
         more
     }
 
     /// The store admitted: what came on top goes into the pot, and what it
-    /// said is remembered.
-    pub fn grant(&mut self, key: u64, grant: &Grant, decisions: &[Decision], now: Nanos) {
-        let Some(place) = self.claim(key, now) else { return };
-        let Some(pot) = self.pots.get_mut(place) else { return };
+    /// said is remembered. The units of an earlier grant for which there is no
+    /// room any more, to be given back.
+    pub fn grant(&mut self, key: u64, grant: &Grant, decisions: &[Decision], now: Nanos) -> Option<Unspent> {
+        let place = self.claim(key, now)?;
+        let pot = self.pots.get_mut(place)?;
         pot.tell(decisions, now);
-        pot.asking_until = 0;
-        pot.denied_until = 0;
-        if grant.units > 0 {
-            pot.put(grant, now);
+        if pot.asking_id == grant.id {
+            // A store that has none to spare is not asked for more at once.
+            let pause = if grant.units == 0 { now.saturating_add(grant.ttl / 16) } else { 0 };
+            (pot.asking_until, pot.asking_id) = (pause, 0);
         }
+        (pot.denied_until, pot.denied_from) = (0, 0);
+        if grant.units == 0 {
+            return None;
+        }
+        let over = pot.put(grant);
+        (self.dirty, self.idle) = (true, false);
+        over.map(|lot| lot.unspent(place, key))
     }
 
-    /// No request of at least this cost fits before `until`: it was denied, or
+    /// No request of at least this cost fits before then: it was denied, or
     /// the one before took the last.
-    pub fn deny(&mut self, key: u64, cost: u64, by: usize, until: Nanos, decisions: &[Decision], now: Nanos) {
+    pub fn deny(&mut self, key: u64, denial: &Denial, decisions: &[Decision], now: Nanos) {
         let Some(place) = self.claim(key, now) else { return };
         let Some(pot) = self.pots.get_mut(place) else { return };
         pot.tell(decisions, now);
-        pot.asking_until = 0;
-        pot.denied_until = until.min(now.saturating_add(MAX_MEMORY));
-        pot.denied_cost = cost;
-        pot.denied_by = by.min(usize::from(u8::MAX)) as u8; // at most MAX_LAYERS
+        pot.unanswered(denial.id);
+        if pot.denied_from == 0 {
+            pot.denied_from = now.max(1);
+        }
+        let again = pot.denied_from.saturating_add(denial.recheck);
+        let memory = if now < again { again } else { now.saturating_add(MAX_MEMORY) };
+        pot.denied_until = denial.until.min(memory).min(now.saturating_add(MAX_MEMORY));
+        pot.denied_cost = denial.cost;
+        pot.denied_by = denial.by.min(usize::from(u8::MAX)) as u8; // at most MAX_LAYERS
     }
 
-    /// Units that were paid and are not needed, because another limit denied:
-    /// they wait in the pot for the next request. False if there is no pot to
-    /// put them into.
-    pub fn put_back(&mut self, key: u64, grant: &Grant, now: Nanos) -> bool {
-        let Some(pot) = self.find(key).filter(|_| grant.units > 0) else { return false };
+    /// Units that were paid with a call and are not needed, because another
+    /// limit denied: they wait in the pot for the next request. False if there
+    /// is no pot to put them into, or no room in it.
+    pub fn put_back(&mut self, key: u64, grant: &Grant) -> bool {
+        let Some(pot) = self.find(key).filter(|pot| grant.units > 0 && pot.has_room(grant)) else {
+            return false;
+        };
         pot.spent = pot.spent.saturating_sub(grant.units);
-        pot.put(grant, now);
+        let _ = pot.put(grant); // there is room
+        (self.dirty, self.idle) = (true, false);
         true
     }
 
     /// Units that were paid from the pot and are not needed.
     pub fn unspend(&mut self, key: u64, units: u64) {
         if let Some(pot) = self.find(key) {
-            pot.tokens = pot.tokens.saturating_add(units);
+            let [older, newer] = &mut pot.lots;
+            let lot = if older.units > 0 { older } else { newer };
+            lot.units = lot.units.saturating_add(units);
             pot.spent = pot.spent.saturating_sub(units);
+            (self.dirty, self.idle) = (true, false);
         }
     }
 
-    /// The call that was to fetch more was not answered.
-    pub fn unanswered(&mut self, key: u64) {
+    /// The call `id` was not answered; it may have been one to fetch more.
+    pub fn unanswered(&mut self, key: u64, id: u64) {
         if let Some(pot) = self.find(key) {
-            pot.asking_until = 0;
+            pot.unanswered(id);
         }
     }
 
@@ -286,29 +334,37 @@ impl Leases {
     /// time is over. None when there are none among them.
     pub fn take_expired(&mut self, budget: &mut usize, now: Nanos) -> Option<Unspent> {
         while *budget > 0 {
-            *budget -= 1;
             let place = self.hand;
-            self.hand = (place + 1) % self.pots.len().max(1);
-            let Some(pot) = self.pots.get_mut(place) else { continue };
-            if pot.tokens > 0 && now >= pot.expires_at {
-                // What is older than the last grant is let go: it has aged as long again.
-                let units = pot.tokens.min(pot.last_grant);
-                let unspent = Unspent { place, units, asked_at: pot.fetched_at, id: pot.id };
-                pot.tokens = 0;
-                pot.size = pot.size.min(pot.spent);
-                if units > 0 {
+            if let Some(pot) = self.pots.get_mut(place) {
+                self.dirty |= pot.lots.iter().any(|lot| lot.units > 0);
+                let is_over = |lot: &&mut Lot| lot.units > 0 && now >= lot.expires_at;
+                if let Some(lot) = pot.lots.iter_mut().find(is_over) {
+                    let unspent = lot.unspent(place, pot.key);
+                    lot.units = 0;
+                    pot.size = pot.size.min(pot.spent);
                     return Some(unspent);
                 }
+            }
+            *budget -= 1;
+            self.hand = place + 1;
+            if self.hand >= self.pots.len() {
+                self.hand = 0;
+                self.idle = !core::mem::take(&mut self.dirty);
             }
         }
         None
     }
 
+    /// Is it sure that no pot holds units?
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.idle
+    }
+
     /// The units of all pots that may still be spent.
     #[must_use]
     pub fn held(&self, now: Nanos) -> u64 {
-        let live = self.pots.iter().filter(|pot| now < pot.expires_at);
-        live.fold(0, |sum: u64, pot| sum.saturating_add(pot.tokens))
+        self.pots.iter().fold(0, |sum: u64, pot| sum.saturating_add(pot.live(now)))
     }
 
     fn set(&self, key: u64) -> usize {
@@ -329,9 +385,9 @@ impl Leases {
         }
         let set = self.set(key);
         let ways = self.pots.get(set..set + WAYS)?;
-        let worth = |pot: &Pot| (pot.key != 0, pot.tokens > 0 && now < pot.expires_at, pot.touched);
+        let worth = |pot: &Pot| (pot.key != 0, pot.live(now) > 0, pot.touched);
         let (way, pot) = ways.iter().enumerate().min_by_key(|(_, pot)| worth(pot))?;
-        if pot.tokens > 0 {
+        if pot.lots.iter().any(|lot| lot.units > 0) {
             self.evicted += 1;
         }
         let place = set + way;
@@ -349,14 +405,76 @@ impl Pot {
         }
     }
 
-    fn put(&mut self, grant: &Grant, now: Nanos) {
-        if now >= self.expires_at {
-            self.tokens = 0; // what was left is too old
+    /// Units that may be spent.
+    #[inline]
+    fn live(&self, now: Nanos) -> u64 {
+        let [older, newer] = &self.lots;
+        older.live(now).saturating_add(newer.live(now))
+    }
+
+    /// Takes units that are live, the older ones first.
+    #[inline]
+    fn take(&mut self, units: u64, now: Nanos) {
+        let mut left = units;
+        for lot in &mut self.lots {
+            let taken = lot.live(now).min(left);
+            lot.units -= taken; // live is at most all
+            left -= taken;
         }
-        self.tokens = self.tokens.saturating_add(grant.units);
-        self.last_grant = grant.units;
-        self.fetched_at = grant.asked_at;
-        self.expires_at = grant.asked_at.saturating_add(grant.ttl);
-        self.id = grant.id;
+    }
+
+    /// How many units the pot should have on top of what it has.
+    fn wanted(&mut self, lease: Lease, now: Nanos) -> u64 {
+        if self.asking_until > now {
+            return 0;
+        }
+        let elapsed = now.saturating_sub(self.since);
+        if self.since == 0 || elapsed > lease.ttl.saturating_mul(4) {
+            (self.size, self.spent) = (0, 0); // a key that was quiet begins anew
+        } else if elapsed > 0 {
+            let horizon = u128::from(lease.ttl / 2);
+            let demand = u128::from(self.spent) * horizon / u128::from(elapsed);
+            let grown = self.size.saturating_mul(2).saturating_add(1);
+            let demand = u64::try_from(demand).unwrap_or(u64::MAX);
+            self.size = demand.min(grown).min(lease.max);
+            self.spent = 0;
+        }
+        self.since = now;
+        self.size.saturating_sub(self.live(now))
+    }
+
+    fn unanswered(&mut self, id: u64) {
+        if self.asking_id == id {
+            (self.asking_until, self.asking_id) = (0, 0);
+        }
+    }
+
+    fn has_room(&self, grant: &Grant) -> bool {
+        self.lots.iter().any(|lot| lot.units == 0) || self.lots[1].id == grant.id
+    }
+
+    /// Puts a grant beside the one before; the one before that has to go.
+    fn put(&mut self, grant: &Grant) -> Option<Lot> {
+        let Grant { units, asked_at, id, ttl } = *grant;
+        let [older, newer] = &mut self.lots;
+        if newer.id == id {
+            newer.units = newer.units.saturating_add(units); // more of the same call
+            return None;
+        }
+        let lot = Lot { units, asked_at, expires_at: asked_at.saturating_add(ttl), id };
+        let over = if newer.units > 0 { core::mem::replace(older, *newer) } else { Lot::default() };
+        *newer = lot;
+        (over.units > 0).then_some(over)
+    }
+}
+
+impl Lot {
+    #[inline]
+    fn live(&self, now: Nanos) -> u64 {
+        if now < self.expires_at { self.units } else { 0 }
+    }
+
+    fn unspent(&self, place: usize, key: u64) -> Unspent {
+        Unspent { place, key, units: self.units, asked_at: self.asked_at, id: self.id }
     }
 }

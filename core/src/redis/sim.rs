@@ -353,8 +353,7 @@ impl World {
         let ahead = instance.ahead;
         let mut wire = Wire { network: &mut self.network, instance: index, ahead };
         let now = self.now.saturating_add(ahead);
-        let mut host =
-            Host { table: &table, metrics: &instance.metrics, transport: &mut wire, now };
+        let mut host = Host { table: &table, metrics: &instance.metrics, transport: &mut wire, now };
         let result = step(&mut instance.store, &mut host);
         if let Some(due) = instance.store.poll_timeout() {
             let due = due.saturating_sub(ahead).max(self.now + 1);

@@ -289,7 +289,8 @@ impl State {
     fn charge(&mut self, limit: &Limit, now: Nanos, units: u64, id: u64) {
         match self {
             State::Bucket(tat) => {
-                let spent = limit.burst().saturating_sub(token_bucket::decide(*tat, limit, now, 0).1.remaining);
+                let spent =
+                    limit.burst().saturating_sub(token_bucket::decide(*tat, limit, now, 0).1.remaining);
                 let over = token_bucket::decide(*tat, limit, now, 0).1.reset_after;
                 let over = u128::from(over) * u128::from(limit.tick) / u128::from(limit.token);
                 let over = u64::try_from(over).unwrap_or(MAX_LIMIT).max(spent);

@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::super::key::KeyText;
-use super::super::lease::TOLD;
+use super::super::lease::{TOLD, Unspent};
 use super::super::script::{Ask, Call, Op};
 use super::flight::{Group, NOBODY, PROBE};
 use super::{Host, Store, Transport};
@@ -22,10 +22,16 @@ const PATIENCE: Nanos = 1_000_000_000;
 /// What `Hold::row` says of a hold that the store counts.
 const REMOTE: u64 = u64::MAX;
 
+/// Pots that are looked through at a time, or an eighth if that is more.
+const BUDGET: usize = 8192;
+
 /// Where a pot's units came from.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Origin {
-    keys: [KeyText; TOLD],
+    /// Whose pot: another key's may be in its place by now.
+    pot: u64,
+    text: KeyText,
+    piece: Option<u32>,
     limits: [Option<Limit>; TOLD],
 }
 
@@ -33,13 +39,11 @@ impl Origin {
     /// Of a group of more than [`TOLD`] limits nothing is kept: its unspent
     /// units are let go.
     pub(super) fn new(group: &Group, limits: &[Option<Limit>; MAX_LAYERS]) -> Origin {
-        let mut origin = Origin::default();
+        let mut origin =
+            Origin { pot: group.pot(), text: group.text, piece: group.piece_number(), ..Origin::default() };
         if group.count <= TOLD {
-            for (index, limit) in limits.iter().enumerate().take(group.count) {
-                if let (Some(key), Some(room)) = (origin.keys.get_mut(index), origin.limits.get_mut(index)) {
-                    *key = group.text.of(group.piece_number(), index);
-                    *room = *limit;
-                }
+            for (room, limit) in origin.limits.iter_mut().zip(limits) {
+                *room = *limit;
             }
         }
         origin
@@ -88,27 +92,27 @@ impl Store {
     }
 
     fn sweep<T: Transport>(&mut self, host: &mut Host<'_, '_, T>) {
-        let mut budget = self.leases.len();
+        let mut budget = self.leases.len().min(BUDGET.max(self.leases.len() / 8));
         while let Some(unspent) = self.leases.take_expired(&mut budget, host.now) {
             self.return_units(&unspent, host);
         }
-        let is_empty = self.leases.held(host.now) == 0;
-        self.sweep_at = if is_empty { 0 } else { host.now.saturating_add(SWEEP) };
+        self.sweep_at = if self.leases.is_idle() { 0 } else { host.now.saturating_add(SWEEP) };
     }
 
-    fn return_units<T: Transport>(
-        &mut self,
-        unspent: &super::super::lease::Unspent,
-        host: &mut Host<'_, '_, T>,
-    ) {
-        let Some(origin) = self.origins.get(unspent.place) else { return };
+    /// Units that were fetched and not spent go back. While the breaker is
+    /// open they are let go.
+    pub(super) fn return_units<T: Transport>(&mut self, unspent: &Unspent, host: &mut Host<'_, '_, T>) {
+        let Some(origin) = self.origins.get(unspent.place).filter(|origin| origin.pot == unspent.key) else {
+            return;
+        };
         let Some(Some(first)) = origin.limits.first() else { return };
         if !self.breaker.allows(host.now) {
             return;
         }
+        let keys: [KeyText; TOLD] = core::array::from_fn(|index| origin.text.of(origin.piece, index));
         let mut asks = [Ask { key: &[], limit: first }; TOLD];
         let mut count = 0;
-        for ((ask, key), limit) in asks.iter_mut().zip(&origin.keys).zip(origin.limits.iter().flatten()) {
+        for ((ask, key), limit) in asks.iter_mut().zip(&keys).zip(origin.limits.iter().flatten()) {
             *ask = Ask { key: key.as_bytes(), limit };
             count += 1;
         }

@@ -51,7 +51,7 @@ impl Store {
             }
         }
         if asked.answer.denied() {
-            self.undo_memory(&seen, selection, &mut asked);
+            self.undo_memory(&seen, selection, &mut asked, host.now);
         }
         let denied = asked.answer.denied();
         let asks = |seen: &&Seen| seen.paid == Paid::Asked;
@@ -173,7 +173,13 @@ impl Store {
 
     /// Another limit denied: what was paid from pots goes back, and what was
     /// not asked is told as it was last heard.
-    fn undo_memory(&mut self, seen: &[Option<Seen>], selection: &Selection<'_>, asked: &mut Asked<'_, '_>) {
+    fn undo_memory(
+        &mut self,
+        seen: &[Option<Seen>],
+        selection: &Selection<'_>,
+        asked: &mut Asked<'_, '_>,
+        now: Nanos,
+    ) {
         for group in seen.iter().flatten() {
             let members = selection.layers().skip(group.first).take(group.count).enumerate();
             if asked.dry >> group.first & 1 == 1 {
@@ -198,6 +204,7 @@ impl Store {
             }
             if let (Paid::Pot, Some(layer)) = (group.paid, selection.layers().nth(group.first)) {
                 self.leases.unspend(pot_of(group.pot, group.piece), layer.cost);
+                self.sweep_soon(now);
             }
         }
     }
@@ -212,10 +219,10 @@ impl Store {
         user: u64,
         host: &mut Host<'_, '_, T>,
     ) -> Progress {
-        asked.dry_run(selection);
         let Some(place) = self.claim_flight(Phase::Waiting, user, host.now) else {
             return self.without_flight(rules, selection, seen, asked, host);
         };
+        asked.dry_run(selection);
         let timeout = self.timeout;
         if let Some(flight) = self.flights.get_mut(place) {
             flight.dry = asked.dry;
@@ -227,15 +234,14 @@ impl Store {
                 *room = group(rules, selection, seen, timeout, host);
             }
         }
+        self.ask_all(place, host);
+        if self.conclude(place, host) {
+            return Progress::Answered(self.land(place)); // at once, without the store
+        }
         self.waiting += 1;
         host.metrics.count(StoreEvent::Waiting);
-        self.ask_all(place, host);
-        match self.flights.get(place) {
-            // Answered at once, without the store.
-            Some(flight) if flight.phase == Phase::Ready => Progress::Answered(self.land(place)),
-            Some(flight) => Progress::Waiting(Pending(super::flight::ticket(place, flight.generation, 0))),
-            None => Progress::Answered(policy::check(rules, host.table, selection, host.now)),
-        }
+        let generation = self.flights.get(place).map_or(0, |flight| flight.generation);
+        Progress::Waiting(Pending(super::flight::ticket(place, generation, 0)))
     }
 
     /// No room to wait: decided as if the store were away.
@@ -247,29 +253,37 @@ impl Store {
         mut asked: Asked<'_, '_>,
         host: &mut Host<'_, '_, T>,
     ) -> Progress {
-        for seen in seen.iter().flatten().filter(|seen| seen.paid == Paid::Asked) {
-            let Some(group) = group(rules, selection, seen, self.timeout, host) else { continue };
-            let mut layers = [None; MAX_LAYERS];
-            for (room, (at, layer)) in layers.iter_mut().zip(selection.layers().enumerate()) {
-                *room = Some(held(rules, layer, &[Some(*seen)], at, host));
+        let mut layers = [None; MAX_LAYERS];
+        for (room, (at, layer)) in layers.iter_mut().zip(selection.layers().enumerate()) {
+            *room = Some(held(rules, layer, seen, at, host));
+        }
+        let mut seen: [Option<Seen>; MAX_LAYERS] = core::array::from_fn(|at| *seen.get(at)?);
+        let mut fell_back = [None; MAX_LAYERS];
+        for (seen, room) in seen.iter_mut().flatten().zip(&mut fell_back) {
+            if seen.paid == Paid::Asked {
+                *room = group(rules, selection, seen, self.timeout, host);
+                let Some(group) = room else { continue };
+                seen.paid = self.fall_back(group, &layers, asked.dry, &mut asked.answer, host);
+                group.paid = seen.paid;
             }
-            let dry = asked.dry;
-            let answer = &mut asked.answer;
-            self.fall_back(&group, &layers, dry, answer, host);
         }
         if asked.answer.denied() {
-            // What this machine's limits were charged goes back; what the
-            // fallback was charged stays, in its own favour.
+            // What this machine's limits were charged goes back.
             for (at, layer) in selection.layers().enumerate() {
-                let is_local =
-                    !seen.iter().flatten().any(|seen| (seen.first..seen.first + seen.count).contains(&at));
+                let is_local = layers.get(at).is_some_and(|held| held.is_some_and(|held| !held.remote));
                 let charged = asked.answer.outcomes.get(at) == Some(&Outcome::Admitted);
                 if is_local && charged && asked.dry >> at & 1 == 0 {
                     let hold = asked.answer.holds.get_mut(at..=at).unwrap_or(&mut []);
                     limiter::give_back(host.table, &[layer.request()], hold, host.now);
                 }
             }
-            self.undo_memory(seen, selection, &mut asked);
+            for group in fell_back.iter().flatten().filter(|group| asked.dry >> group.first & 1 == 0) {
+                if group.paid == Paid::Local {
+                    self.undo_fallback(group, &layers, &mut asked.answer.holds, host);
+                }
+                group.spare(&mut asked.answer);
+            }
+            self.undo_memory(&seen, selection, &mut asked, host.now);
             asked.strike(selection);
         }
         Progress::Answered(asked.finish(selection))

@@ -170,33 +170,38 @@ impl Store {
         }
     }
 
-    /// What the store said was spent of a limit, less what time has given back.
+    /// What the store said was spent of a limit, less what time has given back:
+    /// of a region's part, and of a divided key as if all pieces were as its
+    /// first.
     fn told_debt(&self, group: &Group, index: usize, limit: &Limit, now: Nanos) -> u64 {
         let Some((told, _)) = self.leases.told(group.pot) else { return 0 };
         let Some(told) = told.get(index).filter(|told| told.reset_at > now) else { return 0 };
+        let counted = self.counted(limit, 0, group.pieces);
         let debt = match limit.algorithm() {
             Algorithm::TokenBucket | Algorithm::LeakyBucket => {
-                let units = u128::from(told.reset_at - now) * u128::from(limit.tick);
-                u64::try_from(units.div_ceil(u128::from(limit.token))).unwrap_or(u64::MAX)
+                let units = u128::from(told.reset_at - now) * u128::from(counted.tick);
+                u64::try_from(units.div_ceil(u128::from(counted.token))).unwrap_or(u64::MAX)
             }
-            _ => limit.burst().saturating_sub(told.remaining),
+            _ => counted.burst().saturating_sub(told.remaining),
         };
-        debt.min(limit.burst())
+        debt.saturating_mul(u64::from(group.pieces)).min(limit.burst())
     }
 
     /// Gives back what a fallback was charged.
-    pub(super) fn undo_fallback<T>(&mut self, place: usize, group: &Group, host: &mut Host<'_, '_, T>) {
-        for at in group.first..group.first + group.count {
-            let held = self.flights.get(place).and_then(|flight| *flight.layers.get(at)?);
-            let Some(held) = held else { continue };
+    pub(super) fn undo_fallback<T>(
+        &self,
+        group: &Group,
+        layers: &[Option<Held>; MAX_LAYERS],
+        holds: &mut [Hold; MAX_LAYERS],
+        host: &mut Host<'_, '_, T>,
+    ) {
+        let all = layers.iter().zip(holds).skip(group.first).take(group.count);
+        for (held, hold) in all.filter_map(|(held, hold)| Some((held.as_ref()?, hold))) {
             if let Piece::Some(piece) = self.piece(&held.limit, group) {
                 host.table.refund_fingerprint(held.fingerprint, &piece, held.cost, host.now);
             }
-            let flight = self.flights.get_mut(place);
-            if let Some(hold) = flight.and_then(|flight| flight.answer.holds.get_mut(at)) {
-                host.table.release(hold);
-                *hold = Hold::default();
-            }
+            host.table.release(hold);
+            *hold = Hold::default();
         }
     }
 }

@@ -4,7 +4,6 @@
 use super::super::script::Op;
 use super::flight::{Flight, Group, Held, Paid, Phase, of_ticket, ticket};
 use super::{AnsweredLayer, Host, Pending, Store, Transport};
-use crate::decision::Decision;
 use crate::limit::Algorithm;
 use crate::limiter::MAX_LAYERS;
 use crate::metrics::StoreEvent;
@@ -27,6 +26,7 @@ impl Store {
             let (phase, user) = (flight.phase, flight.user);
             let pending = Pending(ticket(place, flight.generation, 0));
             if phase == Phase::Ready {
+                self.waiting = self.waiting.saturating_sub(1);
                 host.metrics.uncount(StoreEvent::Waiting);
                 return Some((user, pending, self.land(place)));
             }
@@ -59,7 +59,6 @@ impl Store {
 
     /// Takes an answer out of its flight.
     pub(super) fn land(&mut self, place: usize) -> Answer {
-        self.waiting = self.waiting.saturating_sub(1);
         let answer = self.flights.get(place).map(|flight| flight.answer);
         self.free_flight(place);
         answer.unwrap_or_else(|| crate::policy::check::empty(0)) // the place is a flight's
@@ -67,7 +66,17 @@ impl Store {
 
     /// When all groups are answered.
     pub(super) fn land_if_done<T: Transport>(&mut self, place: usize, host: &mut Host<'_, '_, T>) {
-        let Some(flight) = self.flights.get(place).filter(|flight| flight.unanswered == 0) else { return };
+        if self.conclude(place, host) {
+            self.append_ready(place);
+        }
+    }
+
+    /// When all groups are answered: what they mean together. True if there is
+    /// somebody to be told.
+    pub(super) fn conclude<T: Transport>(&mut self, place: usize, host: &mut Host<'_, '_, T>) -> bool {
+        let Some(flight) = self.flights.get(place).filter(|flight| flight.unanswered == 0) else {
+            return false;
+        };
         match flight.phase {
             Phase::Background => self.free_flight(place),
             Phase::Abandoned => {
@@ -83,10 +92,11 @@ impl Store {
                     flight.answer.conclude(flight.dry);
                     flight.phase = Phase::Ready;
                 }
-                self.append_ready(place);
+                return true;
             }
             Phase::Free | Phase::Ready => {}
         }
+        false
     }
 
     /// Answers are told in the order in which they came.
@@ -116,7 +126,7 @@ impl Store {
             let Some(flight) = self.flights.get(place) else { return };
             let Some(group) = flight.groups.get(index).and_then(|group| *group) else { continue };
             if flight.phase == Phase::Abandoned || flight.dry >> group.first & 1 == 0 {
-                self.undo_group(place, &group, host);
+                self.undo_group(place, index, &group, host);
             }
         }
         if let Some(flight) = self.flights.get_mut(place) {
@@ -124,19 +134,34 @@ impl Store {
         }
     }
 
-    fn undo_group<T: Transport>(&mut self, place: usize, group: &Group, host: &mut Host<'_, '_, T>) {
+    fn undo_group<T: Transport>(
+        &mut self,
+        place: usize,
+        index: usize,
+        group: &Group,
+        host: &mut Host<'_, '_, T>,
+    ) {
         match group.paid {
-            Paid::Asked | Paid::Nothing => return,
-            Paid::Pot => self.leases.unspend(group.pot(), group.cost),
+            Paid::Asked | Paid::Nothing => {}
+            Paid::Pot => {
+                self.leases.unspend(group.pot(), group.cost);
+                self.sweep_soon(host.now);
+            }
             Paid::Call => self.undo_call(place, group, host),
-            Paid::Local => self.undo_fallback(place, group, host),
+            Paid::Local => {
+                let Some(flight) = self.flights.get(place) else { return };
+                let (layers, mut holds) = (flight.layers, flight.answer.holds);
+                self.undo_fallback(group, &layers, &mut holds, host);
+                if let Some(flight) = self.flights.get_mut(place) {
+                    flight.answer.holds = holds;
+                }
+            }
         }
-        let Some(flight) = self.flights.get_mut(place) else { return };
-        for at in group.first..group.first + group.count {
-            let Some(decision) = flight.answer.decisions.get(at).copied() else { continue };
-            let remaining = decision.remaining.saturating_add(group.cost);
-            flight.answer.set(at, Decision { remaining, delay: 0, ..decision }, Outcome::Spared);
+        if let Some(flight) = self.flights.get_mut(place) {
+            group.spare(&mut flight.answer);
         }
+        // Once: an answer that was undone may be cancelled as well.
+        self.set_group(place, index, Group { paid: Paid::Nothing, ..*group });
     }
 
     /// Units that came with a call wait in the pot, where there is one that
@@ -152,7 +177,9 @@ impl Store {
             return;
         }
         let lease = group.lease.is_some() && self.leasable(place, group);
-        if !(lease && self.leases.put_back(group.pot(), &group.grant(), host.now)) {
+        if lease && self.leases.put_back(group.pot(), &group.grant()) {
+            self.remember_origin(place, group, host.now);
+        } else {
             let age = host.now.saturating_sub(group.asked_at);
             let op = Op::GiveBack { units: group.cost, age, id: group.id };
             let deadline = host.now.saturating_add(1_000_000_000);

@@ -3,11 +3,12 @@
 
 use super::super::key::KeyText;
 use super::super::lease::Grant;
+use crate::decision::Decision;
 use crate::key::Fingerprint;
 use crate::limit::Limit;
 use crate::limiter::MAX_LAYERS;
-use crate::policy::check::{Answer, empty};
-use crate::policy::{Lease, OnStoreError, Penalty};
+use crate::policy::check::{Answer, NONE, empty};
+use crate::policy::{Lease, OnStoreError, Outcome, Penalty};
 use crate::time::Nanos;
 
 /// The ticket of calls whose answer matters to nobody.
@@ -133,7 +134,20 @@ impl Group {
     /// What it paid, to be put back.
     pub(super) fn grant(&self) -> Grant {
         let ttl = self.lease.map_or(0, |lease| lease.ttl);
-        Grant { units: self.cost, paid: self.cost, asked_at: self.asked_at, id: self.id, ttl }
+        Grant { units: self.cost, asked_at: self.asked_at, id: self.id, ttl }
+    }
+
+    /// Another group denied: what this one let through was not admitted.
+    pub(super) fn spare(&self, answer: &mut Answer) {
+        for at in self.first..self.first + self.count {
+            if answer.outcomes.get(at) != Some(&Outcome::Admitted) {
+                continue;
+            }
+            let decision = answer.decisions.get(at).copied().unwrap_or(NONE);
+            let charged = if self.paid == Paid::Nothing { 0 } else { self.cost };
+            let remaining = decision.remaining.saturating_add(charged);
+            answer.set(at, Decision { remaining, delay: 0, ..decision }, Outcome::Spared);
+        }
     }
 
     /// Its layers, as bits.

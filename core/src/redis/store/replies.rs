@@ -1,6 +1,6 @@
 //! Calls go out, and their answers come in.
 
-use super::super::lease::{Grant, Spend};
+use super::super::lease::{Denial, Grant, Spend};
 use super::super::script::{self, Ask, Call, Op};
 use super::super::share::{Piece, Share};
 use super::background::Origin;
@@ -13,6 +13,10 @@ use crate::metrics::StoreEvent;
 use crate::policy::Outcome;
 use crate::policy::check::NONE;
 use crate::time::{NEVER, Nanos};
+
+/// What others fetched and did not spend is back so long after its time is
+/// over: 0.5 s.
+const GIVEN_BACK: Nanos = 500_000_000;
 
 impl Store {
     /// The integers that a call was answered with.
@@ -49,6 +53,8 @@ impl Store {
         host.metrics.latency.record(host.now.saturating_sub(group.asked_at));
         if decisions.len() == group.count {
             self.settle(place, index, group, decisions, units, host);
+        } else {
+            self.unanswered(place, index, &group, host);
         }
     }
 
@@ -68,8 +74,18 @@ impl Store {
         if failure != Failure::Key {
             self.note_failure(&group, host);
         }
-        self.leases.unanswered(group.pot());
-        self.decide_alone(place, index, &group, host);
+        self.unanswered(place, index, &group, host);
+    }
+
+    fn unanswered<T: Transport>(
+        &mut self,
+        place: usize,
+        index: usize,
+        group: &Group,
+        host: &mut Host<'_, '_, T>,
+    ) {
+        self.leases.unanswered(group.pot(), group.id);
+        self.decide_alone(place, index, group, host);
         self.land_if_done(place, host);
     }
 
@@ -83,7 +99,6 @@ impl Store {
             }
             self.ask(place, index, group, host);
         }
-        self.land_if_done(place, host);
     }
 
     /// Asks one group; decides without the store if it cannot be asked.
@@ -99,13 +114,13 @@ impl Store {
             group.id = self.id();
             group.asked_at = host.now;
             let lease = group.lease.filter(|_| self.leasable(place, &group));
-            let more = self.leases.ask(group.pot(), lease, group.deadline, host.now);
+            let more = self.leases.ask(group.pot(), group.cost, lease, group.id, group.deadline, host.now);
             self.set_group(place, index, group);
             let op = Op::Check { cost: group.cost, more, share: self.reserve(), owed: 0, id: group.id };
             if self.send(place, index, &group, op, host) {
                 return;
             }
-            self.leases.unanswered(group.pot());
+            self.leases.unanswered(group.pot(), group.id);
             self.note_failure(&group, host);
         }
         self.decide_alone(place, index, &group, host);
@@ -122,12 +137,14 @@ impl Store {
             return;
         }
         group.deadline = host.now.saturating_add(group.deadline.saturating_sub(host.now).max(50_000_000));
-        let more = self.leases.ask(group.pot(), group.lease, group.deadline, host.now);
+        (group.cost, group.paid, group.id, group.asked_at) = (0, Paid::Asked, self.id(), host.now);
+        let more = self.leases.ask(group.pot(), 0, group.lease, group.id, group.deadline, host.now);
         if more == 0 {
             return;
         }
-        let Some(place) = self.claim_flight(Phase::Background, 0, host.now) else { return };
-        (group.cost, group.paid, group.id, group.asked_at) = (0, Paid::Asked, self.id(), host.now);
+        let Some(place) = self.claim_flight(Phase::Background, 0, host.now) else {
+            return self.leases.unanswered(group.pot(), group.id);
+        };
         if let Some(flight) = self.flights.get_mut(place) {
             for (room, held) in flight.layers.iter_mut().skip(group.first).zip(layers) {
                 *room = Some(held);
@@ -139,7 +156,7 @@ impl Store {
         if self.send(place, 0, &group, op, host) {
             host.metrics.count(StoreEvent::Prefetch);
         } else {
-            self.leases.unanswered(group.pot());
+            self.leases.unanswered(group.pot(), group.id);
             self.free_flight(place);
         }
     }
@@ -160,8 +177,10 @@ impl Store {
         match by {
             None => {
                 let ttl = group.lease.map_or(0, |lease| lease.ttl);
-                let grant = Grant { units, paid: group.cost, asked_at: group.asked_at, id: group.id, ttl };
-                self.leases.grant(pot, &grant, decisions, host.now);
+                let grant = Grant { units, asked_at: group.asked_at, id: group.id, ttl };
+                if let Some(over) = self.leases.grant(pot, &grant, decisions, host.now) {
+                    self.return_units(&over, host);
+                }
                 if units > 0 {
                     self.remember_origin(place, &group, host.now);
                 } else if group.cost > 0 {
@@ -175,9 +194,10 @@ impl Store {
             Some((by, denial)) => {
                 if denial.retry_after != NEVER && !self.has(place, &group, Algorithm::Concurrency) {
                     let until = host.now.saturating_add(denial.retry_after);
-                    self.leases.deny(pot, group.cost, by, until, decisions, host.now);
+                    let denial = self.denial(&group, by, until);
+                    self.leases.deny(pot, &denial, decisions, host.now);
                 } else {
-                    self.leases.unanswered(pot);
+                    self.leases.unanswered(pot, group.id);
                 }
                 if self.next_piece(place, index, &mut group, host) {
                     return;
@@ -294,11 +314,20 @@ impl Store {
         let waits =
             waits.filter_map(|(by, (limit, decision))| Some((next_fit(limit, decision, group.cost)?, by)));
         if let Some((wait, by)) = waits.max() {
-            self.leases.deny(group.pot(), group.cost, by, now.saturating_add(wait), decisions, now);
+            let denial = self.denial(group, by, now.saturating_add(wait));
+            self.leases.deny(group.pot(), &denial, decisions, now);
         }
     }
 
-    fn remember_origin(&mut self, place: usize, group: &Group, now: Nanos) {
+    /// Alone, nobody else gives back what the store has not.
+    fn denial(&self, group: &Group, by: usize, until: Nanos) -> Denial {
+        let is_alone = self.instances.saturating_mul(self.workers) == 1;
+        let lease = group.lease.filter(|_| !is_alone);
+        let recheck = lease.map_or(Nanos::MAX, |lease| lease.ttl.saturating_add(GIVEN_BACK));
+        Denial { id: group.id, cost: group.cost, by, until, recheck }
+    }
+
+    pub(super) fn remember_origin(&mut self, place: usize, group: &Group, now: Nanos) {
         let mut limits = [None; MAX_LAYERS];
         self.limits_of(place, group, &mut limits);
         let origin = Origin::new(group, &limits);
@@ -314,10 +343,15 @@ impl Store {
         let Some(flight) = self.flights.get(place) else { return };
         let held = flight.layers.iter().skip(group.first).take(group.count).flatten();
         for (room, held) in limits.iter_mut().zip(held) {
-            let regional = part(&held.limit, self.region);
-            let share = Share::nth(u64::from(group.piece), u64::from(group.pieces));
-            *room = Some(share.map_or(regional, |share| part(&regional, share)));
+            *room = Some(self.counted(&held.limit, group.piece, group.pieces));
         }
+    }
+
+    /// A limit as the store counts it.
+    pub(super) fn counted(&self, limit: &Limit, piece: u32, pieces: u32) -> Limit {
+        let regional = part(limit, self.region);
+        let share = Share::nth(u64::from(piece), u64::from(pieces));
+        share.map_or(regional, |share| part(&regional, share))
     }
 
     /// A limit that cannot be carried ahead: a queue's places are its own, and
@@ -340,7 +374,7 @@ impl Store {
         (is_its_own && group.paid == Paid::Asked).then_some((place, index, group))
     }
 
-    fn set_group(&mut self, place: usize, index: usize, group: Group) {
+    pub(super) fn set_group(&mut self, place: usize, index: usize, group: Group) {
         if let Some(room) = self.flights.get_mut(place).and_then(|flight| flight.groups.get_mut(index)) {
             *room = Some(group);
         }
