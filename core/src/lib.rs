@@ -12,6 +12,7 @@
 //!   that the caller gives and that threads *and processes* may share;
 //! - [`limiter`] charges several limits at once, all or none;
 //! - `policy` (a feature) reads the rules file that says all of this for a gateway;
+//! - `client` (a feature, and the one part with threads, sockets and a clock) shares limits through Redis;
 //! - [`http`] writes the answer as header fields and a problem body.
 //!
 //! ```
@@ -47,11 +48,13 @@
 
 #[cfg(any(test, feature = "alloc", feature = "policy"))]
 extern crate alloc;
-#[cfg(any(test, loom))]
+#[cfg(any(test, loom, feature = "client"))]
 extern crate std;
 
 pub mod algorithm;
 pub mod bucket;
+#[cfg(feature = "client")]
+pub mod client;
 pub mod decision;
 pub mod http;
 pub mod key;

@@ -421,20 +421,23 @@ impl Header {
 
 impl<'m> Parts<'m> {
     fn new(header: &'m Header, lines: &'m [Line], config: &Config) -> Result<Parts<'m>, ConfigError> {
+        let seed = Seed([header.seed[0].load(Ordering::Relaxed), header.seed[1].load(Ordering::Relaxed)]);
+        Parts::with(header, lines, config, Fingerprinter::new(seed))
+    }
+
+    /// As `new`, with a seed that was made ready before.
+    pub(super) fn with(
+        header: &'m Header,
+        lines: &'m [Line],
+        config: &Config,
+        fingerprinter: Fingerprinter,
+    ) -> Result<Parts<'m>, ConfigError> {
         let g = config.geometry()?;
         let needed = config.lines()?;
         let short = ConfigError::Memory { given: lines.len(), needed };
         let (keys, rest) = lines.split_at_checked(g.keys).ok_or(short)?;
         let rows = rest.get(..g.rows * g.row).ok_or(short)?;
-        let seed = Seed([header.seed[0].load(Ordering::Relaxed), header.seed[1].load(Ordering::Relaxed)]);
-        Ok(Parts {
-            header,
-            keys,
-            rows,
-            row_lines: g.row,
-            row_entries: config.row_entries,
-            fingerprinter: Fingerprinter::new(seed),
-        })
+        Ok(Parts { header, keys, rows, row_lines: g.row, row_entries: config.row_entries, fingerprinter })
     }
 
     #[inline]
