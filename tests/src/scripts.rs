@@ -15,6 +15,12 @@ pub struct Scripts {
     pub server: Server,
     /// A connection to it.
     pub connection: redis::Connection,
+    /// With the test's clock: the milliseconds that each key of the last call had to live behind
+    /// it, −2 where there was none. They live on: this clock does not run.
+    pub ttls: Vec<i64>,
+    /// Milliseconds that these keys have to live when the next call comes.
+    pub lives: Vec<(String, u64)>,
+    has_clock: bool,
     digests: Vec<String>,
     id: u64,
 }
@@ -66,7 +72,8 @@ impl Scripts {
                 assert_eq!(script.sha1().as_slice(), digest.as_bytes());
             }
         }
-        let mut scripts = Scripts { server, connection, digests, id: 0 };
+        let mut scripts =
+            Scripts { server, connection, ttls: Vec::new(), lives: Vec::new(), has_clock, digests, id: 0 };
         if has_clock {
             scripts.at(0);
         }
@@ -96,14 +103,22 @@ impl Scripts {
         call.arguments(&mut |argument| {
             command.arg(argument);
         });
-        let integer = |value: &Value| match *value {
-            Value::Int(integer) => integer,
-            ref other => panic!("not an integer: {other:?}"),
-        };
-        Ok(match command.query(&mut self.connection)? {
-            Value::Array(values) => values.iter().map(integer).collect(),
-            value => vec![integer(&value)],
-        })
+        if !self.has_clock {
+            return Ok(integers(&command.query(&mut self.connection)?));
+        }
+        let mut all = redis::pipe();
+        all.atomic();
+        for (key, left) in self.lives.drain(..) {
+            all.cmd("PEXPIRE").arg(key).arg(left.max(1)).ignore();
+        }
+        all.add_command(command);
+        for ask in call.asks {
+            all.cmd("PTTL").arg(ask.key);
+            all.cmd("PEXPIRE").arg(ask.key).arg(100u64 * 86_400_000).ignore();
+        }
+        let replies: Vec<Value> = all.query(&mut self.connection)?;
+        self.ttls = replies[1..].iter().flat_map(integers).collect();
+        Ok(integers(&replies[0]))
     }
 
     /// Runs a check of several limits.
@@ -166,5 +181,13 @@ impl Scripts {
     /// Milliseconds that the key has to live; −1 for ever, −2 there is none.
     pub fn pttl(&mut self, key: &str) -> i64 {
         self.command(&["PTTL", key])
+    }
+}
+
+fn integers(reply: &Value) -> Vec<i64> {
+    match reply {
+        Value::Int(integer) => vec![*integer],
+        Value::Array(values) => values.iter().flat_map(integers).collect(),
+        other => panic!("not an integer: {other:?}"),
     }
 }

@@ -2,7 +2,7 @@
 -- core/src/algorithm/token_bucket.rs and leaky_bucket.rs.
 --
 -- Spans are counted in a unit, 1 ns (1 us where a full bucket takes more than
--- 52 days), and a part below `tick` of it; a token takes `whole` units and
+-- 13 days), and a part below `tick` of it; a token takes `whole` units and
 -- `part` parts, so nothing is ever rounded.
 --
 -- Two forms of state:
@@ -21,7 +21,7 @@
 --     debt then, and the rate it is counted at.
 --
 -- A state of another rate is carried over token for token.
-local MOST = 2 ^ 52
+local MOST = 2 ^ 53 - 1
 
 local function times(count, tick, whole, part)
   local units, parts = count * whole, 0
@@ -31,7 +31,7 @@ local function times(count, tick, whole, part)
     units = units + floor(high / tick) * 65536 + floor(low / tick)
     parts = low % tick
   end
-  if units > MOST then return MOST, 0 end -- denies for 52 days and more
+  if units > MOST then return MOST, 0 end -- owed without bound: denies for as long as can be told
   return units, parts
 end
 
@@ -59,7 +59,7 @@ local function bucket(key, is_leaky)
   local old_unit, old_tick, old_whole, old_part = unit, tick, whole, part
   local old = words(state, 'b')
   if old then
-    local elapsed = floor(((s - old[1]) * 1e9 + (n - old[2])) / old[8])
+    local elapsed = (s - old[1]) * (1e9 / old[8]) + floor((n - old[2]) / old[8])
     if elapsed < 0 then elapsed, at_s, at_n = 0, old[1], old[2] end
     old_tick, old_whole, old_part, old_unit = old[5], old[6], old[7], old[8]
     units, parts = old[3] - elapsed, old[4]
@@ -119,6 +119,16 @@ local function bucket(key, is_leaky)
     return count < burst and count or burst
   end
 
+  -- Rounded up.
+  local function micros(w, p)
+    if p > 0 then w = w + 1 end
+    return unit == 1 and ceil(w, 1000) or w
+  end
+
+  local function nanos(w, p)
+    return w * unit + ceil(p * unit, tick)
+  end
+
   local account = { left = whole_tokens, is_leaky = is_leaky }
 
   function account.fits(count)
@@ -135,10 +145,10 @@ local function bucket(key, is_leaky)
   end
 
   function account.back(count, then_s, then_n)
-    local elapsed = ((at_s - then_s) * 1e9 + (at_n - then_n)) / unit
+    local elapsed = (at_s - then_s) * (1e9 / unit) + floor((at_n - then_n) / unit)
     if elapsed < 0 then elapsed = 0 end
     local w, p = times(count, tick, whole, part)
-    w = w - floor(elapsed)
+    w = w - elapsed
     if w < 0 then return end
     if above(w, p, units, parts) then
       units, parts = 0, 0
@@ -150,7 +160,7 @@ local function bucket(key, is_leaky)
   end
 
   function account.save()
-    local ms = milliseconds(units * unit) + 1
+    local ms = milliseconds(units * unit)
     if ms < ttl then ms = ttl end
     if is_changed and units == 0 and parts == 0 then
       call('DEL', key)
@@ -175,19 +185,17 @@ local function bucket(key, is_leaky)
     local wait, delay = 0, 0
     if ok then
       fits = true
-      if is_leaky then
-        delay = ((before or units) + ((before_parts or parts) > 0 and 1 or 0)) * unit
-      end
+      if is_leaky then delay = nanos(before or units, before_parts or parts) end
     elseif not fits then
       wait = -1
       if count <= burst then
-        local w, p = sum(count)
-        wait = ceil((w - full + (p > full_part and 1 or 0)) * unit, 1000)
+        local w, p = times(count, tick, whole, part)
+        wait = micros(w - (full - units) + ceil(p + parts - full_part, tick), 0)
       end
     elseif is_leaky then
-      delay = (units + (parts > 0 and 1 or 0)) * unit
+      delay = nanos(units, parts)
     end
-    return fits, whole_tokens(), wait, ceil((units + (parts > 0 and 1 or 0)) * unit, 1000), delay
+    return fits, whole_tokens(), wait, micros(units, parts), delay
   end
 
   return account

@@ -56,8 +56,8 @@ function kinds.c(key, id)
 
   function account.save()
     if pending > 0 then
-      call('ZADD', key, ('%d'):format(now + period), ('%s:%d'):format(id, pending))
-      sum, pending, is_changed = sum + pending, 0, true
+      local is_new = call('ZADD', key, ('%d'):format(now + period), ('%s:%d'):format(id, pending))
+      sum, pending, is_changed = sum + is_new * pending, 0, true
     end
     if is_changed and sum <= 0 then
       call('DEL', key)

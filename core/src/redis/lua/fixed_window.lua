@@ -6,15 +6,15 @@
 -- window of another period that is still open is carried over as a count.
 function kinds.f(key)
   local limit, period_s, period_n, anchor = number(), number(), number(), number()
-  local period = period_s * 1e9 + period_n
   local state = words(call('GET', key), 'f')
   local left, end_s, end_n, count = 0, nil, nil, 0
   local is_open, is_changed = false, false
 
   local function end_after(at_s, at_n)
-    if anchor == 1 then return period end
-    if anchor == 2 then return until_month_end(at_s, at_n) end
-    return until_end(at_s, at_n, period_s, period_n)
+    if anchor == 2 then return month_end(at_s) end
+    if anchor == 0 then return window_end(at_s, at_n, period_s, period_n) end
+    local over = at_n + period_n
+    return at_s + period_s + floor(over / 1e9), over % 1e9
   end
 
   if state then
@@ -26,8 +26,8 @@ function kinds.f(key)
     end
   end
   if not is_open then
-    left = end_after(s, n)
-    end_s, end_n = later(s, n, left)
+    end_s, end_n = end_after(s, n)
+    left = span(s, n, end_s, end_n)
   end
 
   local account = {}
@@ -41,13 +41,9 @@ function kinds.f(key)
   end
 
   function account.back(units, then_s, then_n)
-    local own = span(then_s, then_n, end_s, end_n)
-    if anchor == 1 then
-      if own > period then return end
-    elseif own ~= end_after(then_s, then_n) then
-      return
-    end
-    if is_open then
+    local own_s, own_n = end_after(then_s, then_n)
+    local gap = span(own_s, own_n, end_s, end_n)
+    if is_open and (gap == 0 or gap < 0 and anchor == 1) then
       count, is_changed = count > units and count - units or 0, true
     end
   end
@@ -64,8 +60,9 @@ function kinds.f(key)
 
   function account.tell(units, ok)
     local fits, wait = ok or account.fits(units), 0
-    if not fits then wait = units > limit and -1 or ceil(left, 1000) end
-    return fits, account.left(), wait, count == 0 and 0 or ceil(left, 1000), 0
+    local micros = (end_s - s) * 1e6 + ceil(end_n - n, 1000)
+    if not fits then wait = units > limit and -1 or micros end
+    return fits, account.left(), wait, count == 0 and 0 or micros, 0
   end
 
   return account

@@ -36,10 +36,10 @@ local function words(state, kind)
   return fields
 end
 
--- Milliseconds that cover so many nanoseconds; at least one.
+-- A TTL in milliseconds that covers so many nanoseconds: at least 2, as PTTL
+-- tells 0 in the last one.
 local function milliseconds(span)
-  local ms = ceil(span, 1e6)
-  return ms > 1 and ms or 1
+  return (span > 0 and ceil(span, 1e6) or 1) + 1
 end
 
 -- A key that lost its TTL gets one.

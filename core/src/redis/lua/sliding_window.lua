@@ -25,16 +25,14 @@ function kinds.w(key)
   local unit = period_s > 4e6 and 1000 or 1
   local period = (period_s * 1e9 + period_n) / unit
   local state = words(call('GET', key), 'w')
-  local own = until_end(s, n, period_s, period_n)
-  local end_s, end_n = later(s, n, own)
+  local end_s, end_n = window_end(s, n, period_s, period_n)
   local current, previous, is_changed = 0, 0, false
-  local at_s, at_n = s, n
   if state then
     local is_same = state[5] == period_s and state[6] == period_n
     local ahead = span(s, n, state[1], state[2])
     if is_same and ahead > 0 then
       -- The window of now, or a later one: then the clock stands at its beginning.
-      current, previous, end_s, end_n, own = state[3], state[4], state[1], state[2], ahead
+      current, previous, end_s, end_n = state[3], state[4], state[1], state[2]
     elseif is_same then
       if span(state[1], state[2], end_s, end_n) == period * unit then previous = state[3] end
     else
@@ -44,8 +42,7 @@ function kinds.w(key)
       is_changed = current > 0
     end
   end
-  local rest = floor(own / unit) -- of the current window
-  if own % unit > 0 then rest = rest + 1 end
+  local rest = (end_s - s) * (1e9 / unit) + ceil(end_n - n, unit) -- of the current window
   if rest > period then rest = period end
 
   -- Whole units that the previous window still weighs.
@@ -84,7 +81,7 @@ function kinds.w(key)
   end
 
   function account.back(units, then_s, then_n)
-    local charged_s, charged_n = later(then_s, then_n, until_end(then_s, then_n, period_s, period_n))
+    local charged_s, charged_n = window_end(then_s, then_n, period_s, period_n)
     local windows = span(charged_s, charged_n, end_s, end_n) / unit
     if windows == 0 then
       current = current > units and current - units or 0
@@ -97,7 +94,8 @@ function kinds.w(key)
   end
 
   function account.save()
-    local ms = milliseconds((rest + period) * unit)
+    local ms = ceil((rest + period) * unit, 1e6)
+    if ms < 2 then ms = 2 end
     if not is_changed then
       repair(key, ms)
     elseif current == 0 and previous == 0 then

@@ -20,8 +20,9 @@ use crate::time::{MAX_SPAN, Nanos, SECOND};
 const MOST: u64 = 1 << 32;
 /// The largest lease.
 const MOST_MORE: u64 = 1 << 20;
-/// Spans up to this are counted in nanoseconds, and still add up exactly.
-const MOST_NANOS: Nanos = 1 << 52;
+/// Buckets that fill in up to this (13 days) are counted in nanoseconds: of
+/// those, a debt of 8 bursts is still exact.
+const MOST_NANOS: Nanos = 1 << 50;
 /// The most parts of a unit that a script multiplies exactly.
 const MOST_PARTS: u128 = 1 << 33;
 /// Windows up to this may have a period that is not of whole seconds: the
@@ -44,7 +45,7 @@ pub enum Refused {
     /// A slow bucket of broken microseconds.
     #[error(
         "period: {0} ns with this limit cannot be kept in Redis; \
-         a bucket that takes more than 52 days to fill needs a period of whole microseconds or a smaller limit"
+         a bucket that takes more than 13 days to fill needs a period of whole microseconds or a smaller limit"
     )]
     Bucket(Nanos),
 }

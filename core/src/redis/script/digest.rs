@@ -5,14 +5,14 @@ use super::ScriptId;
 
 pub(super) const fn of(script: ScriptId) -> &'static [u8; 40] {
     match script {
-        ScriptId::TokenBucket => b"cfee578f2a5209e829d173a0cb472b03e164f436",
-        ScriptId::LeakyBucket => b"1f9a7d9666bee0ecc0925e45463767fde5a3ac3b",
-        ScriptId::FixedWindow => b"ddadf489a5c5dc78d87d5b9c30db29becb8c5b98",
-        ScriptId::SlidingWindow => b"b76dc839ee5ef77efb9a3d076fdc4f46963ca40e",
-        ScriptId::SlidingLog => b"97cb3a4774760edaf32ec9714d5ef51abd7f6b87",
-        ScriptId::Concurrency => b"10adad189a58dc7170762d051007b270389829b5",
-        ScriptId::Multi => b"85750ce7de032e4644b3446872e0b40608179320",
-        ScriptId::GiveBack => b"a9c92b8bd25193e4bfb73cb60dd28f24326b7fd6",
+        ScriptId::TokenBucket => b"ec8588e40ae589a483703c3198ba8e729d4852f7",
+        ScriptId::LeakyBucket => b"6d3c79d8e14976355faf987f1562e0754537c2a0",
+        ScriptId::FixedWindow => b"176f22e8c54fd80ebdcc2bc858f4e43bcdbf4dc3",
+        ScriptId::SlidingWindow => b"5d6a9266b6dd22caff205a3976eda2cbc800dfd4",
+        ScriptId::SlidingLog => b"92ad65a7b25567187e0aaccd2b309f9e31690afd",
+        ScriptId::Concurrency => b"18815f4aeea1a69cad87f84d92a12e9598c0b860",
+        ScriptId::Multi => b"421ba015fbff4c237b92dc86460e8cdaa1512125",
+        ScriptId::GiveBack => b"41e8379517dc216acd22ba98a18c79582b8054f4",
     }
 }
 
