@@ -217,6 +217,8 @@ pub struct Store {
     /// How long a probe may take: as the call that failed.
     patience: Nanos,
     was_open: bool,
+    /// This process ends.
+    drained: bool,
 }
 
 impl Store {
@@ -268,6 +270,7 @@ impl Store {
             probe_key: super::key::KeyText::default(),
             patience: 5_000_000,
             was_open: false,
+            drained: false,
         })
     }
 
@@ -308,6 +311,9 @@ impl Store {
 
     /// Keeps the gauge of open breakers.
     fn note_breaker(&mut self, metrics: &StoreMetrics) {
+        if self.drained {
+            return;
+        }
         let open = self.breaker.state() != State::Closed;
         match (self.was_open, open) {
             (false, true) => {

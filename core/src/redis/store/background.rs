@@ -82,8 +82,13 @@ impl Store {
         }
     }
 
-    /// Gives everything back that is in the pots: this process ends.
+    /// Gives everything back that is in the pots: this process ends. Its
+    /// breaker is not counted as open any more.
     pub fn drain<T: Transport>(&mut self, host: &mut Host<'_, '_, T>) {
+        if self.was_open && !self.drained {
+            host.metrics.uncount(StoreEvent::Open);
+        }
+        self.drained = true;
         let mut budget = self.leases.len();
         while let Some(unspent) = self.leases.take_expired(&mut budget, Nanos::MAX) {
             self.return_units(&unspent, host);
