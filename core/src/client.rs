@@ -64,6 +64,7 @@ use crate::key::Seed;
 use crate::metrics::StoreMetrics;
 use crate::policy::{self, Answer, Attributes, Missing, Rules, Selection};
 use crate::redis::breaker::State;
+use crate::redis::engine::Source;
 use crate::redis::share::Share;
 use crate::redis::store::{self, Progress, Store, StoreConfig};
 use crate::table::{Hold, OwnedTable, Stats, Table};
@@ -178,13 +179,19 @@ impl Client {
         self.rules.load().headers().to_vec()
     }
 
+    /// How many header fields that are; allocates nothing.
+    #[must_use]
+    pub fn header_count(&self) -> usize {
+        self.rules.load().headers().len()
+    }
+
     /// Asks all limits of a request, all or none.
     ///
     /// # Errors
     /// A policy needs an identity that the request does not tell.
     pub fn check(&self, attributes: &Attributes<'_>) -> Result<Answer, Unidentified> {
         self.check_with(attributes, |_, _, said| match said {
-            Ok(answer) => Ok(*answer),
+            Ok((answer, _)) => Ok(*answer),
             Err(missing) => {
                 Err(Unidentified { policy: missing.policy.to_string(), header: missing.header.to_string() })
             }
@@ -192,20 +199,20 @@ impl Client {
     }
 
     /// As [`check`](Self::check), and gives `say` what is needed to tell the
-    /// answer: the rules it was made with, and the limits in the order of its
-    /// layers. Rules that are reloaded meanwhile do not change them.
+    /// answer: the rules it was made with, the limits in the order of its layers,
+    /// and what it rests on. Rules that are reloaded meanwhile do not change them.
     pub fn check_with<R>(
         &self,
         attributes: &Attributes<'_>,
-        say: impl FnOnce(&Rules, &Selection<'_>, Result<&Answer, Missing<'_>>) -> R,
+        say: impl FnOnce(&Rules, &Selection<'_>, Result<(&Answer, Source), Missing<'_>>) -> R,
     ) -> R {
         let rules = self.rules.load();
         let mut selection = Selection::default(); // large: filled in place
         match rules.select_into(attributes, &mut selection) {
             Err(missing) => say(&rules, &selection, Err(missing)),
             Ok(()) => {
-                let answer = self.ask(&rules, &selection);
-                say(&rules, &selection, Ok(&answer))
+                let (answer, source) = self.ask(&rules, &selection);
+                say(&rules, &selection, Ok((&answer, source)))
             }
         }
     }
@@ -285,32 +292,35 @@ impl Client {
         self.shared.trouble()
     }
 
-    fn ask(&self, rules: &Rules, selection: &Selection<'_>) -> Answer {
+    fn ask(&self, rules: &Rules, selection: &Selection<'_>) -> (Answer, Source) {
         let shared = &*self.shared;
-        let Some(table) = shared.table.table() else { return policy::check::empty(0) }; // it was made with it
-        let Some(first) = selection.layers().find(|layer| {
-            rules.policies().get(layer.policy).is_some_and(|policy| policy.store() == policy::Store::Redis)
-        }) else {
-            return policy::check(rules, &table, selection, shared.now());
+        // The table was made with the client.
+        let Some(table) = shared.table.table() else { return (policy::check::empty(0), Source::Local) };
+        let alone = || (policy::check(rules, &table, selection, shared.now()), Source::Local);
+        let is_remote = |place: usize| {
+            rules.policies().get(place).is_some_and(|policy| policy.store() == policy::Store::Redis)
         };
+        let Some(first) = selection.layers().find(|layer| is_remote(layer.policy)) else { return alone() };
         // Requests of one subject meet in one store, where their lease is.
         let store = (table.fingerprint(first.key()).0 >> 32) as usize % shared.stores.len().max(1);
         let mut calls = Collected::new(shared.connected() > 0);
         let progress = shared
             .with_store(store, &table, &mut calls, |store, host| store.check(rules, selection, 0, host));
-        let answer = match progress {
+        let (mut answer, source) = match progress {
             Some(Progress::Answered(answer)) => {
                 shared.send_aside(store, calls.take(), &table);
-                Some(answer)
+                (answer, Source::at_once(rules, selection, &answer))
             }
-            Some(Progress::Waiting(pending)) => shared.wait(store, &table, pending, calls.take()),
-            None => None,
+            Some(Progress::Waiting(pending)) => match shared.wait(store, &table, pending, calls.take()) {
+                Some(answer) => (answer, Source::waited(&answer)),
+                None => alone(),
+            },
+            None => alone(),
         };
-        let mut answer = answer.unwrap_or_else(|| policy::check(rules, &table, selection, shared.now()));
         for hold in answer.holds.iter_mut().filter(|hold| hold.row == u64::MAX) {
             hold.row -= store as u64; // tells in which store it is kept
         }
-        answer
+        (answer, source)
     }
 }
 

@@ -78,3 +78,231 @@ fn a_thousand_threads_over_two_clients_get_exactly_the_capacity() {
         }
     }
 }
+
+#[test]
+fn script_flush_under_load_fails_no_request_and_charges_each_once() {
+    let server = Server::start(&[]);
+    let rules = on_redis(r#"{ "rate": "1/d", "burst": 4000 }"#, r#", "timeout": "10s""#);
+    let clients = [Client::new(&rules, &config(&server)).unwrap()];
+    let admitted = thread::scope(|scope| {
+        let load = scope.spawn(|| storm(&clients, 8, 500));
+        let mut connection = server.connection();
+        while !load.is_finished() {
+            let () = redis::cmd("SCRIPT").arg("FLUSH").query(&mut connection).unwrap();
+            thread::sleep(Duration::from_millis(1));
+        }
+        load.join().unwrap()
+    });
+    assert_eq!(admitted, (4000, 0));
+    assert!(!ask(&clients[0]).allowed, "each was charged, so none is left");
+    let seen = clients[0].metrics().snapshot();
+    assert_eq!((seen.failures, seen.timeouts, seen.key_failures), (0, 0, 0));
+}
+
+#[test]
+fn a_server_that_stops_is_waited_for_no_longer_than_the_timeout_and_used_again_when_it_goes_on() {
+    let server = Server::start(&[]);
+    let rest = r#", "timeout": "20ms", "on_store_error": "allow""#;
+    let client = Client::new(&on_redis(r#"{ "rate": "1000000/s" }"#, rest), &config(&server)).unwrap();
+    assert!(!ask(&client).is_degraded(0));
+    server.stop();
+    let mut longest = Duration::ZERO;
+    let mut asked = 0;
+    while client.state() == State::Closed && asked < 100 {
+        let before = Instant::now();
+        let answer = ask(&client);
+        longest = longest.max(before.elapsed());
+        assert!(answer.allowed && answer.is_degraded(0));
+        asked += 1;
+    }
+    // The scheduler of a busy machine is allowed for; a connection's own patience is far longer.
+    assert!(longest < Duration::from_millis(200), "{longest:?}");
+    assert_ne!(client.state(), State::Closed);
+    let calls = client.metrics().snapshot().calls;
+    for _ in 0..1000 {
+        assert!(ask(&client).is_degraded(0));
+    }
+    assert_eq!(client.metrics().snapshot().calls, calls, "nothing is asked while the breaker is open");
+    server.cont();
+    assert!(within(SECOND, || client.state() == State::Closed));
+    assert!(within(SECOND, || !ask(&client).is_degraded(0)));
+    let seen = client.metrics().snapshot();
+    assert_eq!((seen.waiting, seen.open), (0, 0));
+}
+
+#[test]
+fn each_policy_has_its_way_when_the_store_dies_and_it_is_back_within_a_second() {
+    let mut server = Server::start(&[]);
+    let policy = |name: &str| {
+        format!(
+            r#"{{ "name": "{name}", "match": {{ "path": "/{name}" }}, "limits": [ {{ "rate": "10/d" }} ],
+                 "store": "redis", "timeout": "50ms", "on_store_error": "{name}" }}"#
+        )
+    };
+    let policies = ["allow", "deny", "local"].map(policy).join(", ");
+    let client = Client::new(&format!(r#"{{ "policies": [ {policies} ] }}"#), &config(&server)).unwrap();
+    let admitted = |path: &str| (0..40).filter(|_| client.check(&request(path)).unwrap().allowed).count();
+    server.kill();
+    assert_eq!(["/allow", "/deny", "/local"].map(admitted), [40, 0, 10]);
+    let seen = client.metrics().snapshot();
+    assert_eq!((seen.fallback_allow, seen.fallback_deny, seen.fallback_local), (40, 40, 40));
+    assert!(client.trouble().is_some());
+    server.restart();
+    assert!(within(SECOND, || !client.check(&request("/allow")).unwrap().is_degraded(0)));
+}
+
+#[test]
+fn instances_without_a_store_admit_the_limit_together() {
+    for (instances, most) in [(3, 10), (20, 10)] {
+        let rules = on_redis(r#"{ "rate": "10/d" }"#, r#", "timeout": "50ms""#);
+        let total: usize = (0..instances)
+            .map(|instance| {
+                let mut config = ClientConfig::new("redis://127.0.0.1:1");
+                (config.store.instances, config.store.instance) = (instances, Some(instance));
+                let client = Client::new(&rules, &config).unwrap();
+                (0..30).filter(|_| ask(&client).allowed).count()
+            })
+            .sum();
+        assert!(total <= most && (instances == 20 || total == most), "{instances}: {total}");
+    }
+}
+
+#[test]
+fn a_store_that_comes_and_goes_hands_out_no_burst_each_time() {
+    let mut server = Server::start(&[]);
+    let rest = r#", "timeout": "50ms", "lease": { "max": 10, "ttl": "1s" }"#;
+    let client =
+        Client::new(&on_redis(r#"{ "rate": "10/s", "burst": 100 }"#, rest), &config(&server)).unwrap();
+    let began = Instant::now();
+    let mut admitted = 0;
+    for _ in 0..2 {
+        for is_up in [true, false] {
+            if is_up && admitted > 0 {
+                server.restart()
+            } else if !is_up {
+                server.kill()
+            }
+            let end = Instant::now() + SECOND;
+            while Instant::now() < end {
+                admitted += u64::from(ask(&client).allowed);
+                thread::sleep(Duration::from_micros(200));
+            }
+        }
+    }
+    // Burst, rate times time, and one burst more: the store itself came back empty.
+    let most = 100 + 10 * (began.elapsed().as_secs() + 1) + 100;
+    assert!(admitted <= most && admitted >= 100, "{admitted} of at most {most}");
+}
+
+#[test]
+fn what_is_not_ours_at_a_key_is_that_key_s_trouble_alone() {
+    let server = Server::start(&[]);
+    let rest = r#", "timeout": "1s", "on_store_error": "deny""#;
+    let rules = on_redis(r#"{ "rate": "5/d" }"#, rest).replace(r#""store""#, r#""key": ["path"], "store""#);
+    let client = Client::new(&rules, &config(&server)).unwrap();
+    assert!(client.check(&request("/a")).unwrap().allowed);
+    let mut connection = server.connection();
+    let keys: Vec<String> = redis::cmd("KEYS").arg("tg:*").query(&mut connection).unwrap();
+    assert_eq!(keys.len(), 1);
+    let () = redis::pipe().del(&keys[0]).ignore().lpush(&keys[0], 1).ignore().query(&mut connection).unwrap();
+    for _ in 0..20 {
+        let answer = client.check(&request("/a")).unwrap();
+        assert!(!answer.allowed && answer.is_degraded(0));
+    }
+    assert_eq!((client.trouble(), client.state()), (Some("wrong_type"), State::Closed));
+    assert_eq!(client.metrics().snapshot().key_failures, 20);
+    assert!(client.check(&request("/b")).unwrap().allowed);
+}
+
+#[test]
+fn a_server_without_memory_is_away_until_it_has_some() {
+    let server = Server::start(&["--maxmemory-policy", "noeviction"]);
+    let rest = r#", "timeout": "1s", "on_store_error": "allow""#;
+    let client = Client::new(&on_redis(r#"{ "rate": "1000000/s" }"#, rest), &config(&server)).unwrap();
+    let set = |memory: &str| {
+        let mut command = redis::cmd("CONFIG");
+        let () = command.arg("SET").arg("maxmemory").arg(memory).query(&mut server.connection()).unwrap();
+    };
+    set("1");
+    assert!(within(SECOND, || ask(&client).is_degraded(0) && client.state() != State::Closed));
+    assert_eq!(client.trouble(), Some("out_of_memory"));
+    set("0");
+    assert!(within(SECOND, || !ask(&client).is_degraded(0)));
+}
+
+#[test]
+fn a_wrong_password_is_told_and_never_said() {
+    let server = Server::start(&["--requirepass", "the-password"]);
+    let rules = on_redis(r#"{ "rate": "10/d" }"#, r#", "on_store_error": "deny""#);
+    let at = |password: &str| {
+        let config = ClientConfig::new(format!("redis://:{password}@127.0.0.1:{}", server.port()));
+        assert!(!format!("{config:?}").contains(password));
+        Client::new(&rules, &config).unwrap()
+    };
+    let wrong = at("not-the-password");
+    assert!(!ask(&wrong).allowed);
+    assert_eq!((wrong.connected(), wrong.trouble()), (0, Some("auth")));
+    assert!(!format!("{wrong:?}").contains("password"));
+    assert!(ask(&at("the-password")).allowed);
+}
+
+#[test]
+fn rules_change_while_requests_run_and_bad_ones_are_refused_whole() {
+    let server = Server::start(&[]);
+    let rules =
+        |burst: u32| on_redis(&format!(r#"{{ "rate": "1/d", "burst": {burst} }}"#), r#", "timeout": "5s""#);
+    let client = Client::new(&rules(10), &config(&server)).unwrap();
+    assert_eq!((0..20).filter(|_| ask(&client).allowed).count(), 10);
+    client.reload("{").unwrap_err();
+    assert!(!ask(&client).allowed);
+    client.reload(&rules(30)).unwrap();
+    assert_eq!((0..40).filter(|_| ask(&client).allowed).count(), 20, "what was spent stays spent");
+    let error =
+        client.reload(&on_redis(r#"{ "algorithm": "sliding_log", "rate": "1000/s" }"#, "")).unwrap_err();
+    assert!(error.to_string().starts_with("policy p: "), "{error}"); // longer than this table's rows
+}
+
+#[test]
+fn units_in_flight_are_released_once_and_by_whoever_holds_the_answer() {
+    let server = Server::start(&[]);
+    for store in ["redis", "local"] {
+        let rules = on_redis(r#"{ "algorithm": "concurrency", "rate": "3/m" }"#, r#", "timeout": "5s""#)
+            .replace("redis", store);
+        let client = Client::new(&rules, &config(&server)).unwrap();
+        let held: Vec<Answer> = (0..5).map(|_| ask(&client)).filter(|answer| answer.allowed).collect();
+        assert_eq!(held.len(), 3, "{store}");
+        client.release(&held[0]);
+        client.release(&held[0]);
+        assert!(within(SECOND, || ask(&client).allowed), "{store}");
+        thread::sleep(Duration::from_millis(50));
+        assert!(!ask(&client).allowed, "{store}: released twice");
+    }
+}
+
+#[test]
+fn what_a_lease_still_holds_goes_back_when_the_client_ends() {
+    let server = Server::start(&[]);
+    let rest = r#", "timeout": "5s", "lease": { "max": 50, "ttl": "60s" }"#;
+    let rules = on_redis(r#"{ "rate": "1/d", "burst": 1000 }"#, rest);
+    let spend = |count: usize| {
+        let client = Client::new(&rules, &config(&server)).unwrap();
+        let admitted = (0..count).filter(|_| ask(&client).allowed).count();
+        (admitted, client.metrics().snapshot())
+    };
+    let (admitted, seen) = spend(500);
+    assert_eq!(admitted, 500);
+    assert!(seen.lease_hits > 300, "{seen:?}");
+    let (admitted, _) = spend(2000);
+    assert!((499..=500).contains(&admitted), "{admitted}"); // a unit's age is rounded up
+}
+
+#[test]
+fn without_an_identity_there_is_no_answer() {
+    let server = Server::start(&[]);
+    let rules = r#"{ "identity": { "api_key": { "header": "X-Key", "required": true } },
+        "policies": [ { "name": "p", "key": ["api_key"], "limits": [ { "rate": "1/s" } ], "store": "redis" } ] }"#;
+    let client = Client::new(rules, &config(&server)).unwrap();
+    assert_eq!(client.headers(), ["x-key"]);
+    let missing = client.check(&request("/")).unwrap_err();
+    assert_eq!((missing.policy.as_str(), missing.header.as_str()), ("p", "x-key"));
+}
