@@ -595,6 +595,21 @@ tollgate_status tollgate_table_live(const tollgate_table *table,
 /** In dry run: it would have denied. */
 #define TOLLGATE_OUTCOME_WOULD_DENY 3u
 
+/** No policy whose limits the store counts had a say. */
+#define TOLLGATE_SOURCE_LOCAL 0u
+
+/** The store's policies were paid from tokens that were fetched ahead. */
+#define TOLLGATE_SOURCE_LEASE 1u
+
+/** A denial that the store gave earlier, and that still holds. */
+#define TOLLGATE_SOURCE_DENIAL 2u
+
+/** The store was asked. */
+#define TOLLGATE_SOURCE_ASKED 3u
+
+/** The store did not answer: on_store_error decided for a policy, or several. */
+#define TOLLGATE_SOURCE_FALLBACK 4u
+
 /**
  * A rules document, compiled. It is made of memory of the library's own, and
  * given back with tollgate_rules_free.
@@ -701,8 +716,15 @@ typedef struct tollgate_answer {
      * the document were not asked.
      */
     uint8_t overflow;
+    /** What it rests on: TOLLGATE_SOURCE_LOCAL to TOLLGATE_SOURCE_FALLBACK. */
+    uint8_t source;
+    /**
+     * Layers, one bit each, that were decided as their policy's
+     * on_store_error says, because the store did not answer.
+     */
+    uint16_t degraded;
     /** 0. */
-    uint8_t reserved[5];
+    uint8_t reserved[2];
     /** The limit of the tightest layer, for tollgate_http_fields. */
     tollgate_limit limit;
     /** What each limit said. */
@@ -1085,6 +1107,17 @@ tollgate_status tollgate_top_record(const tollgate_top *top,
                                     uint64_t now_ns);
 
 /**
+ * As tollgate_top_record, when the answer is at hand: the keys of those limits
+ * are counted that denied in `answer`, wherever they are counted. The
+ * attributes are those that were asked about.
+ */
+tollgate_status tollgate_top_record_answer(const tollgate_top *top,
+                                           const tollgate_rules *rules,
+                                           const tollgate_table *table,
+                                           const tollgate_attributes *attributes,
+                                           const tollgate_answer *answer);
+
+/**
  * Reads the keys that were limited most, most first. `keys` has room for
  * `size`; `*count` tells how many were written. As tollgate_top_record for
  * threads and processes.
@@ -1093,6 +1126,386 @@ tollgate_status tollgate_top_read(const tollgate_top *top,
                                   tollgate_top_key *keys,
                                   size_t size,
                                   size_t *count);
+
+/* What a store that machines share was asked, and how it went -------------- */
+
+/**
+ * Counters of one store, in memory that the caller owns: as
+ * tollgate_store_metrics_layout says, zeros are ready for use. May be shared
+ * by threads, and by processes that run the same library.
+ */
+typedef struct tollgate_store_metrics tollgate_store_metrics;
+
+/** The counters at one time. Plain data. */
+typedef struct tollgate_store_snapshot {
+    /** Calls that were sent. */
+    uint64_t calls;
+    /** Calls that were answered. */
+    uint64_t replies;
+    /** Policies that were answered from tokens fetched ahead. */
+    uint64_t lease_hits;
+    /** Policies that were answered from an earlier denial. */
+    uint64_t denial_hits;
+    /** Calls to fetch more before anyone has to wait. */
+    uint64_t prefetches;
+    /** Calls that gave back what was not used. */
+    uint64_t give_backs;
+    /** Calls that were not answered in time. */
+    uint64_t timeouts;
+    /** Calls that failed because of the store or the connection. */
+    uint64_t failures;
+    /** Calls that failed because of what their key holds. */
+    uint64_t key_failures;
+    /** Policies that were answered on this machine, as the store was away. */
+    uint64_t fallback_local;
+    /** Policies that admitted without counting, as the store was away. */
+    uint64_t fallback_allow;
+    /** Policies that denied, as the store was away. */
+    uint64_t fallback_deny;
+    /** How often a circuit breaker opened. */
+    uint64_t opened;
+    /** Breakers that are open or on probe now. */
+    uint64_t open;
+    /** Requests that wait for an answer now. */
+    uint64_t waiting;
+    /** Connections that were made. */
+    uint64_t connected;
+    /** How long answers took, from the call to the reply. */
+    tollgate_histogram_snapshot latency;
+} tollgate_store_snapshot;
+
+/** The size and alignment of the memory of a tollgate_store_metrics. */
+tollgate_status tollgate_store_metrics_layout(size_t *size, size_t *align);
+
+/**
+ * Reads all counters, one after the other. Threads and processes may call it
+ * at the same time.
+ *
+ * `metrics` leads to memory as tollgate_store_metrics_layout says.
+ */
+tollgate_status tollgate_store_metrics_read(const tollgate_store_metrics *metrics,
+                                            tollgate_store_snapshot *snapshot);
+
+/* Limits that many machines share through Redis, without a socket of its own  */
+
+/** The addresses are nodes of a Redis Cluster. */
+#define TOLLGATE_REDIS_CLUSTER 1u
+
+/** It is not told which of the instances this one is. */
+#define TOLLGATE_NO_INSTANCE UINT64_MAX
+
+/** There is nothing to do. */
+#define TOLLGATE_ACTION_NONE 0u
+
+/**
+ * Open a connection to the address, then call tollgate_redis_connected, or
+ * tollgate_redis_disconnected if it fails.
+ */
+#define TOLLGATE_ACTION_CONNECT 1u
+
+/**
+ * Close the connection, or stop opening it; tollgate_redis_disconnected is
+ * not called for it.
+ */
+#define TOLLGATE_ACTION_CLOSE 2u
+
+/** The circuit breaker is closed: the store is asked. */
+#define TOLLGATE_BREAKER_CLOSED 0u
+
+/** It is open: the store is not asked. */
+#define TOLLGATE_BREAKER_OPEN 1u
+
+/** It is on probe: one small write is under way. */
+#define TOLLGATE_BREAKER_HALF_OPEN 2u
+
+/**
+ * The limits of policies with `"store": "redis"`, as one thread asks them. It
+ * owns no socket, reads no clock and starts nothing. After any call that may
+ * give it something to do, the host
+ *
+ * 1. does what tollgate_redis_action says, until that is
+ *    TOLLGATE_ACTION_NONE;
+ * 2. writes what tollgate_redis_transmit has, for each link that is open;
+ * 3. takes the answers of tollgate_redis_answer, until there is none;
+ * 4. sets one timer, to tollgate_redis_timeout, at which it calls
+ *    tollgate_redis_process.
+ *
+ * Bytes that come go where tollgate_redis_receive says; then
+ * tollgate_redis_process. It is made of memory of the library's own, given
+ * back with tollgate_redis_free, and used by one thread at a time.
+ */
+typedef struct tollgate_redis tollgate_redis;
+
+/**
+ * How Redis is reached, and shared. Zeros stand for the defaults, but for
+ * `struct_size`, the addresses and `instance`. Plain data.
+ */
+typedef struct tollgate_redis_config {
+    /** sizeof(tollgate_redis_config). */
+    uint32_t struct_size;
+    /** 0, or TOLLGATE_REDIS_CLUSTER. */
+    uint32_t flags;
+    /**
+     * Where it is: "host:port" or "unix:/path", of up to 255 bytes. Of
+     * several one is used at a time, the next when it cannot be reached or is
+     * a replica; of a cluster any of its nodes.
+     */
+    const tollgate_bytes *addresses;
+    /** How many; at least 1. */
+    size_t address_count;
+    /** The user of Redis's access lists; NULL for the default user. */
+    tollgate_bytes username;
+    /** The password; NULL for none. */
+    tollgate_bytes password;
+    /**
+     * The part of every limit that this region has: "60/100", or "60-100/100"
+     * for that from 60 to 100; NULL for the whole.
+     */
+    tollgate_bytes region;
+    /** The database, by number; a cluster has 0 only. */
+    uint32_t database;
+    /**
+     * Threads or processes that each have a tollgate_redis and share a table;
+     * 1 to 1,024. Default 1.
+     */
+    uint32_t workers;
+    /**
+     * Machines that share the limits: each falls back to its piece while the
+     * store is away; 1 to 10,000. Default 1.
+     */
+    uint64_t instances;
+    /**
+     * Which of them this one is, from 0, or TOLLGATE_NO_INSTANCE: the
+     * remainders of divisions are then given to nobody.
+     */
+    uint64_t instance;
+    /**
+     * How long a request waits for policies that name no timeout, in
+     * nanoseconds; 100,000 to 10,000,000,000. Default 5 ms.
+     */
+    uint64_t timeout_ns;
+    /**
+     * Requests that may wait at a time, and calls that nobody waits for; more
+     * are decided without the store. 1 to 65,536. Default 512.
+     */
+    uint32_t waiting;
+    /**
+     * Keys whose tokens and denials are remembered; 8 to 16,777,216. Default
+     * 4,096.
+     */
+    uint32_t keys;
+    /**
+     * Requests in flight under concurrency limits that can be released before
+     * they expire; up to 16,777,216. Default 1,024.
+     */
+    uint32_t holds;
+    /** 0. */
+    uint32_t reserved;
+    /**
+     * Different for each tollgate_redis anywhere: from the system's random
+     * source.
+     */
+    uint64_t seed;
+} tollgate_redis_config;
+
+/**
+ * What the host is to do. Plain data; the pointers lead to memory that is
+ * good until the next call.
+ */
+typedef struct tollgate_redis_action {
+    /** TOLLGATE_ACTION_NONE to TOLLGATE_ACTION_CLOSE. */
+    uint32_t kind;
+    /** The link's number. */
+    uint32_t link;
+    /**
+     * Where to connect: "host:port", the port behind the last colon, or
+     * "unix:/path".
+     */
+    tollgate_bytes address;
+    /** Why to close: one word, such as "auth". */
+    tollgate_bytes reason;
+    /** The server's own words, up to 128 bytes; may be empty. */
+    tollgate_bytes words;
+} tollgate_redis_action;
+
+/** How things are now. Plain data. */
+typedef struct tollgate_redis_state {
+    /** TOLLGATE_BREAKER_CLOSED to TOLLGATE_BREAKER_HALF_OPEN. */
+    uint32_t breaker;
+    /** 1 when a connection takes calls, else 0. */
+    uint32_t ready;
+    /** Links are numbered from 0, below this. */
+    uint32_t links;
+    /** 0. */
+    uint32_t reserved;
+    /** Requests that wait for an answer. */
+    uint64_t waiting;
+    /** Calls that were not answered yet. */
+    uint64_t in_flight;
+    /** Units fetched ahead that may still be spent. */
+    uint64_t held;
+} tollgate_redis_state;
+
+/**
+ * Makes an engine; nothing is connected yet. `message`: NULL, or room for
+ * `message_size` bytes that on an error receives what is wrong, as a C
+ * string. Allocates all memory that it will need, but for what a cluster's
+ * nodes take when they are first met. Errors: TOLLGATE_ERR_ARGUMENT,
+ * TOLLGATE_ERR_RANGE.
+ */
+tollgate_status tollgate_redis_create(const tollgate_redis_config *config,
+                                      tollgate_redis **redis,
+                                      char *message,
+                                      size_t message_size);
+
+/**
+ * Gives an engine back; who waits is not told. NULL is legal, and does
+ * nothing.
+ *
+ * `redis` is NULL or comes from tollgate_redis_create, and was not freed.
+ */
+void tollgate_redis_free(tollgate_redis *redis);
+
+/**
+ * Can Redis count every limit that these rules have it count? Ask when rules
+ * are loaded. `message` as in tollgate_redis_create. Errors:
+ * TOLLGATE_ERR_UNSUPPORTED; of the configuration as there.
+ */
+tollgate_status tollgate_redis_accepts(const tollgate_redis_config *config,
+                                       const tollgate_rules *rules,
+                                       char *message,
+                                       size_t message_size);
+
+/**
+ * Asks all that the rules ask of one request, as tollgate_rules_check does:
+ * limits of the store's policies are paid from what was fetched ahead, denied
+ * by a denial that still holds, asked, or decided without the store when that
+ * is away; all others are counted in `table`.
+ *
+ * `*pending` is 0 when the answer is there. Else nothing is written to
+ * `answer`; it comes by tollgate_redis_answer, together with `user`, and
+ * `*pending` is its number: until then it may be cancelled with it, and
+ * `rules` stay. Of the attributes nothing is kept. Allocates nothing. Errors:
+ * as tollgate_rules_check.
+ */
+tollgate_status tollgate_redis_check(tollgate_redis *redis,
+                                     const tollgate_rules *rules,
+                                     const tollgate_table *table,
+                                     const tollgate_store_metrics *metrics,
+                                     const tollgate_attributes *attributes,
+                                     uint64_t now_ns,
+                                     uint64_t user,
+                                     tollgate_answer *answer,
+                                     uint64_t *pending);
+
+/**
+ * The next request that waited and is answered: `*pending` is the number that
+ * tollgate_redis_check gave, `*user` what came with it. 0 when there is none;
+ * then nothing else is written. Allocates nothing.
+ */
+tollgate_status tollgate_redis_answer(tollgate_redis *redis,
+                                      const tollgate_table *table,
+                                      const tollgate_store_metrics *metrics,
+                                      uint64_t now_ns,
+                                      uint64_t *pending,
+                                      uint64_t *user,
+                                      tollgate_answer *answer);
+
+/**
+ * The client of a request that waits is gone: its answer is not told, and
+ * what it was charged goes back. A number that is not waiting any more is
+ * legal, and does nothing.
+ */
+tollgate_status tollgate_redis_cancel(tollgate_redis *redis,
+                                      const tollgate_table *table,
+                                      const tollgate_store_metrics *metrics,
+                                      uint64_t now_ns,
+                                      uint64_t pending);
+
+/**
+ * Gives back units in flight of an answer, the store's or the table's, when
+ * the request is over: what tollgate_table_release is to an answer of
+ * tollgate_rules_check. A hold that was given back, or that has expired, is
+ * legal, and does nothing.
+ */
+tollgate_status tollgate_redis_release(tollgate_redis *redis,
+                                       const tollgate_table *table,
+                                       const tollgate_store_metrics *metrics,
+                                       uint64_t now_ns,
+                                       const tollgate_hold *hold);
+
+/**
+ * Reads what came, and gives up what is late: after bytes came, when a
+ * connection is there or gone, and at tollgate_redis_timeout.
+ */
+tollgate_status tollgate_redis_process(tollgate_redis *redis,
+                                       const tollgate_table *table,
+                                       const tollgate_store_metrics *metrics,
+                                       uint64_t now_ns);
+
+/**
+ * Gives back to the store what was fetched ahead and not spent, and cancels
+ * all that wait: the host ends. Write what tollgate_redis_transmit has then, and close.
+ */
+tollgate_status tollgate_redis_drain(tollgate_redis *redis,
+                                     const tollgate_table *table,
+                                     const tollgate_store_metrics *metrics,
+                                     uint64_t now_ns);
+
+/** What to do next with sockets. */
+tollgate_status tollgate_redis_next_action(tollgate_redis *redis,
+                                           uint64_t now_ns,
+                                           tollgate_redis_action *action);
+
+/**
+ * What is to be written to a link, as far as it lies together; `*len` is 0
+ * when nothing is. Good until the next call. Write any part of it, call
+ * tollgate_redis_transmitted, and ask again.
+ */
+tollgate_status tollgate_redis_transmit(tollgate_redis *redis,
+                                        uint32_t link,
+                                        const void **data,
+                                        size_t *len);
+
+/** `len` bytes of tollgate_redis_transmit were written. */
+tollgate_status tollgate_redis_transmitted(tollgate_redis *redis, uint32_t link, size_t len);
+
+/**
+ * Where bytes from a link are to be put. `*size` is 0 when there is no
+ * connection, or no room before tollgate_redis_process. Good until the next
+ * call; then call tollgate_redis_received.
+ */
+tollgate_status tollgate_redis_receive(tollgate_redis *redis,
+                                       uint32_t link,
+                                       void **buffer,
+                                       size_t *size);
+
+/** `len` bytes were put where tollgate_redis_receive said. */
+tollgate_status tollgate_redis_received(tollgate_redis *redis, uint32_t link, size_t len);
+
+/** The connection that was asked for is there. */
+tollgate_status tollgate_redis_connected(tollgate_redis *redis,
+                                         uint32_t link,
+                                         uint64_t now_ns);
+
+/**
+ * The connection is gone, or could not be opened. What came before is still
+ * read by tollgate_redis_process, which is to be called next.
+ */
+tollgate_status tollgate_redis_disconnected(tollgate_redis *redis,
+                                            uint32_t link,
+                                            uint64_t now_ns);
+
+/**
+ * When tollgate_redis_process is to be called at the latest; may be in the
+ * past. TOLLGATE_NEVER when it need not be.
+ */
+tollgate_status tollgate_redis_timeout(tollgate_redis *redis, uint64_t *at_ns);
+
+/** How things are. */
+tollgate_status tollgate_redis_read_state(tollgate_redis *redis,
+                                          uint64_t now_ns,
+                                          tollgate_redis_state *state);
 
 #ifdef __cplusplus
 }

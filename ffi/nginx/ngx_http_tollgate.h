@@ -85,7 +85,8 @@ typedef struct {
 } ngx_http_tollgate_shctx_t;
 
 
-typedef struct ngx_http_tollgate_rules_s  ngx_http_tollgate_rules_t;
+typedef struct ngx_http_tollgate_rules_s   ngx_http_tollgate_rules_t;
+typedef struct ngx_http_tollgate_engine_s  ngx_http_tollgate_engine_t;
 
 
 typedef struct {
@@ -101,6 +102,7 @@ typedef struct {
     ngx_array_t                     limits;      /* all that use the zone:
                                                     limit pointers */
     ngx_http_tollgate_rules_t      *rules;       /* asked in this zone */
+    ngx_http_tollgate_engine_t     *engine;      /* of a worker with Redis */
     ngx_uint_t                      place;       /* among the rules' zones */
     ngx_uint_t                      policies;    /* "tollgate_policies" */
     u_char                         *file;
@@ -168,6 +170,10 @@ typedef struct {
     ngx_str_t                       headers[TOLLGATE_MAX_HEADERS];
 
     tollgate_counters             **counters;    /* of zone and policy */
+
+    ngx_uint_t                      waits;       /* requests that wait for
+                                                    an answer of these */
+    unsigned                        unused:1;    /* other rules are in force */
 } ngx_http_tollgate_version_t;
 
 
@@ -193,6 +199,7 @@ struct ngx_http_tollgate_load_s {
     uint64_t                        seed[2];
     tollgate_table                 *tables;      /* that it is to fit into */
     ngx_uint_t                      ntables;
+    tollgate_redis_config          *redis;       /* that is to count them */
     ngx_http_tollgate_file_t        known;
     ngx_http_tollgate_file_t        file;        /* what was found */
     tollgate_rules                 *compiled;
@@ -212,6 +219,8 @@ struct ngx_http_tollgate_rules_s {
     uint64_t                        seed[2];
     ngx_array_t                     zones;       /* that it is asked in */
 
+    tollgate_redis_config          *redis;       /* or NULL */
+
     tollgate_rules                 *compiled;    /* until the zones are known */
     ngx_http_tollgate_version_t    *version;     /* this process's */
     ngx_http_tollgate_file_t        file;        /* last looked at */
@@ -224,9 +233,58 @@ struct ngx_http_tollgate_rules_s {
 };
 
 
+/* "tollgate_redis": what all workers of this machine know of the store */
+
+typedef struct {
+    tollgate_store_metrics         *metrics;
+    ngx_atomic_t                    logged_at;   /* seconds since 1970 */
+} ngx_http_tollgate_redis_sh_t;
+
+
+typedef struct {
+    tollgate_redis_config           config;
+    ngx_str_t                       name;        /* as it was written */
+    ngx_http_tollgate_redis_sh_t   *sh;
+    u_char                         *file;
+    ngx_uint_t                      line;
+} ngx_http_tollgate_redis_t;
+
+
+/* one connection; a cluster has one for each of its nodes */
+
+#define NGX_HTTP_TOLLGATE_MAX_LINKS  64
+
+typedef struct {
+    ngx_http_tollgate_engine_t     *engine;
+    ngx_connection_t               *connection;  /* or NULL */
+    uint32_t                        number;
+    unsigned                        connected:1;
+    u_char                          name[NGX_SOCKADDR_STRLEN + 1];
+} ngx_http_tollgate_link_t;
+
+
+/* a worker's, for the policies that are asked in one zone */
+
+struct ngx_http_tollgate_engine_s {
+    tollgate_redis                 *redis;
+    ngx_http_tollgate_redis_t      *conf;
+    ngx_http_tollgate_zone_t       *zone;
+    ngx_uint_t                      waiting;     /* requests */
+    ngx_event_t                     timer;
+    ngx_event_t                     flush;       /* posted when there may be
+                                                    something to write */
+    ngx_log_t                      *log;
+    ngx_log_t                       quiet;       /* connections' own */
+    ngx_http_tollgate_link_t        links[NGX_HTTP_TOLLGATE_MAX_LINKS];
+    unsigned                        running:1;
+    unsigned                        down:1;      /* was told about */
+};
+
+
 typedef struct {
     ngx_array_t                     zones;       /* zone pointers */
     ngx_http_tollgate_rules_t      *rules;
+    ngx_http_tollgate_redis_t      *redis;
     ngx_int_t                       index;       /* the variable whose place
                                                     holds the context */
 } ngx_http_tollgate_main_conf_t;
@@ -257,6 +315,22 @@ typedef struct {
 } ngx_http_tollgate_hold_t;
 
 
+/* what the limits of "tollgate" said to a request, until the rules agree */
+
+typedef struct {
+    uint64_t                        now;
+    ngx_uint_t                      n;
+    ngx_uint_t                      nholds;      /* 0: holds are not set */
+    tollgate_hold                   holds[NGX_HTTP_TOLLGATE_MAX_LIMITS];
+    tollgate_request                requests[NGX_HTTP_TOLLGATE_MAX_LIMITS];
+    tollgate_decision               decisions[NGX_HTTP_TOLLGATE_MAX_LIMITS];
+    ngx_http_tollgate_limit_t      *limits[NGX_HTTP_TOLLGATE_MAX_LIMITS];
+} ngx_http_tollgate_asked_t;
+
+
+typedef struct ngx_http_tollgate_wait_s  ngx_http_tollgate_wait_t;
+
+
 /* one number on the page of metrics */
 
 typedef struct {
@@ -283,12 +357,28 @@ typedef struct {
     uint32_t                        fields;
     uint32_t                        status;
     uint32_t                        denial;      /* HTTP status */
+    uint32_t                        source;      /* TOLLGATE_SOURCE_... */
+    ngx_http_tollgate_wait_t       *wait;        /* not decided yet */
     ngx_msec_t                      delay;
     uint64_t                        until;       /* the delay's end, by
                                                     ngx_http_tollgate_now() */
     ngx_uint_t                      nholds;
     ngx_http_tollgate_hold_t        holds[1];    /* nholds of them */
 } ngx_http_tollgate_ctx_t;
+
+
+/* a request that waits for Redis, until the answer or the client's end */
+
+struct ngx_http_tollgate_wait_s {
+    ngx_http_request_t             *request;
+    ngx_http_tollgate_conf_t       *conf;
+    ngx_http_tollgate_ctx_t        *ctx;
+    ngx_http_tollgate_engine_t     *engine;
+    ngx_http_tollgate_version_t    *version;     /* it was asked of */
+    ngx_http_tollgate_asked_t      *asked;
+    uint64_t                        pending;     /* 0: not any more */
+    ngx_int_t                       rc;
+};
 
 
 /* the files' own business: the shared object shows none of these names */
@@ -336,18 +426,25 @@ ngx_http_tollgate_unix_at_zero(void)
     (&(r)->main->variables[((ngx_http_tollgate_main_conf_t *)                 \
         ngx_http_get_module_main_conf(r, ngx_http_tollgate_module))->index])
 
-#define ngx_http_tollgate_get_ctx(r)                                          \
-    ((ngx_http_tollgate_ctx_t *) ngx_http_tollgate_ctx_place(r)->data)
-
+ngx_http_tollgate_ctx_t *ngx_http_tollgate_get_ctx(ngx_http_request_t *r);
 
 ngx_int_t ngx_http_tollgate_check(ngx_http_request_t *r,
     ngx_http_tollgate_conf_t *tlcf, ngx_http_tollgate_ctx_t **ctxp);
+ngx_int_t ngx_http_tollgate_conclude(ngx_http_request_t *r,
+    ngx_http_tollgate_conf_t *tlcf, ngx_http_tollgate_ctx_t *ctx,
+    ngx_http_tollgate_asked_t *asked, ngx_http_tollgate_version_t *version,
+    tollgate_answer *answer);
+void ngx_http_tollgate_undo(ngx_http_tollgate_asked_t *asked, ngx_uint_t n);
 
 ngx_int_t ngx_http_tollgate_ask(ngx_http_request_t *r,
-    ngx_http_tollgate_conf_t *tlcf, uint64_t now, tollgate_answer *answer);
+    ngx_http_tollgate_conf_t *tlcf, ngx_http_tollgate_ctx_t *ctx, uint64_t now,
+    tollgate_answer *answer, uint64_t *pending);
+void ngx_http_tollgate_tell_top(ngx_http_request_t *r,
+    ngx_http_tollgate_conf_t *tlcf, ngx_http_tollgate_version_t *version,
+    tollgate_answer *answer);
 ngx_int_t ngx_http_tollgate_take(ngx_http_request_t *r,
     ngx_http_tollgate_conf_t *tlcf, ngx_http_tollgate_ctx_t *ctx,
-    tollgate_answer *answer);
+    ngx_http_tollgate_version_t *version, tollgate_answer *answer);
 char *ngx_http_tollgate_policies(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 
@@ -363,6 +460,30 @@ u_char *ngx_http_tollgate_json_rules(u_char *p,
 ngx_int_t ngx_http_tollgate_bind_rules(ngx_http_tollgate_zone_t *zone,
     ngx_log_t *log);
 ngx_int_t ngx_http_tollgate_init_process(ngx_cycle_t *cycle);
+
+char *ngx_http_tollgate_redis(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+ngx_int_t ngx_http_tollgate_check_redis(ngx_conf_t *cf);
+ngx_uint_t ngx_http_tollgate_may_log(ngx_http_tollgate_redis_t *redis);
+
+ngx_int_t ngx_http_tollgate_start_engines(ngx_cycle_t *cycle,
+    ngx_http_tollgate_main_conf_t *tmcf);
+void ngx_http_tollgate_exit_process(ngx_cycle_t *cycle);
+void ngx_http_tollgate_run(ngx_http_tollgate_engine_t *engine);
+void ngx_http_tollgate_pump(ngx_http_tollgate_engine_t *engine,
+    ngx_msec_t limit, ngx_uint_t until_ready);
+void ngx_http_tollgate_hang_up(ngx_http_tollgate_engine_t *engine);
+
+ngx_int_t ngx_http_tollgate_await(ngx_http_request_t *r,
+    ngx_http_tollgate_conf_t *tlcf, ngx_http_tollgate_ctx_t *ctx,
+    ngx_http_tollgate_asked_t *asked, uint64_t pending);
+void ngx_http_tollgate_answers(ngx_http_tollgate_engine_t *engine);
+void ngx_http_tollgate_release_hold(ngx_http_tollgate_zone_t *zone,
+    tollgate_hold *hold);
+
+u_char *ngx_http_tollgate_prometheus_store(u_char *p,
+    ngx_http_tollgate_redis_t *redis);
+u_char *ngx_http_tollgate_json_store(u_char *p,
+    ngx_http_tollgate_redis_t *redis);
 
 ngx_int_t ngx_http_tollgate_create_version(ngx_http_tollgate_rules_t *rules,
     tollgate_rules *compiled, ngx_log_t *log,

@@ -18,9 +18,6 @@
 
 static ngx_int_t ngx_http_tollgate_check_layers(ngx_http_request_t *r,
     ngx_http_tollgate_conf_t *tlcf, ngx_http_tollgate_ctx_t **ctxp);
-static void ngx_http_tollgate_give_back(tollgate_request *requests,
-    ngx_http_tollgate_limit_t **limits, tollgate_hold *holds, ngx_uint_t n,
-    uint64_t charged_at);
 static uint64_t ngx_http_tollgate_cost(ngx_http_request_t *r,
     ngx_http_tollgate_limit_t *limit);
 static ngx_int_t ngx_http_tollgate_failed(ngx_http_request_t *r,
@@ -93,6 +90,8 @@ ngx_http_tollgate_create_ctx(ngx_http_request_t *r,
     ctx->policy = 0;
     ctx->fields = tlcf->dry_run ? TOLLGATE_FIELDS_OFF : tlcf->fields;
     ctx->status = 0;
+    ctx->source = TOLLGATE_SOURCE_LOCAL;
+    ctx->wait = NULL;
     ctx->delay = 0;
     ctx->until = 0;
     ctx->nholds = 0;
@@ -336,27 +335,26 @@ static ngx_int_t
 ngx_http_tollgate_check_layers(ngx_http_request_t *r,
     ngx_http_tollgate_conf_t *tlcf, ngx_http_tollgate_ctx_t **ctxp)
 {
-    size_t                      tightest;
-    u_char                     *p, buf[NGX_HTTP_TOLLGATE_KEYS_SIZE];
-    uint64_t                    now, delay;
-    ngx_int_t                   rc;
-    ngx_uint_t                  i, n, from, to, best, asked;
-    tollgate_hold               holds[NGX_HTTP_TOLLGATE_MAX_LIMITS];
-    tollgate_answer             answer;
-    tollgate_status             status;
-    tollgate_request            requests[NGX_HTTP_TOLLGATE_MAX_LIMITS];
-    tollgate_decision           decisions[NGX_HTTP_TOLLGATE_MAX_LIMITS];
-    ngx_http_tollgate_ctx_t    *ctx;
-    ngx_http_tollgate_zone_t   *zone;
-    ngx_http_tollgate_limit_t  *limits[NGX_HTTP_TOLLGATE_MAX_LIMITS];
+    size_t                       tightest;
+    u_char                      *p, buf[NGX_HTTP_TOLLGATE_KEYS_SIZE];
+    uint64_t                     pending;
+    ngx_int_t                    rc;
+    ngx_uint_t                   i, n, from, to;
+    tollgate_answer              answer;
+    tollgate_status              status;
+    ngx_http_tollgate_ctx_t     *ctx;
+    ngx_http_tollgate_zone_t    *zone;
+    ngx_http_tollgate_asked_t    asked;
+    ngx_http_tollgate_limit_t  **limits;
 
     n = 0;
     p = buf;
+    limits = asked.limits;
 
     for (i = 0; i < tlcf->nlimits; i++) {
 
         rc = ngx_http_tollgate_request(r, tlcf->limits[i], &p,
-                                       buf + sizeof(buf), &requests[n]);
+                                       buf + sizeof(buf), &asked.requests[n]);
 
         if (rc == NGX_OK) {
             limits[n++] = tlcf->limits[i];
@@ -377,14 +375,17 @@ ngx_http_tollgate_check_layers(ngx_http_request_t *r,
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    if (tlcf->nholds) {
-        ngx_memzero(holds, n * sizeof(tollgate_hold));
+    *ctxp = ctx;
+
+    asked.n = n;
+    asked.nholds = tlcf->nholds;
+    asked.now = ngx_http_tollgate_now();
+
+    if (asked.nholds) {
+        ngx_memzero(asked.holds, n * sizeof(tollgate_hold));
     }
 
-    now = ngx_http_tollgate_now();
-    best = n;
-
-    for (from = 0; from < n && best == n; from = to) {
+    for (from = 0; from < n; from = to) {
 
         zone = limits[from]->zone;
 
@@ -392,108 +393,126 @@ ngx_http_tollgate_check_layers(ngx_http_request_t *r,
             /* void */
         }
 
-        status = tollgate_table_check_all(&zone->table, &requests[from],
-                                          to - from, now, &decisions[from],
-                                          tlcf->nholds ? &holds[from] : NULL,
-                                          &tightest);
+        status = tollgate_table_check_all(&zone->table, &asked.requests[from],
+                                     to - from, asked.now,
+                                     &asked.decisions[from],
+                                     asked.nholds ? &asked.holds[from] : NULL,
+                                     &tightest);
 
-        if (status != TOLLGATE_OK) {
-            ngx_http_tollgate_give_back(requests, limits,
-                                        tlcf->nholds ? holds : NULL, from,
-                                        now);
-
-            return ngx_http_tollgate_failed(r, limits[from], status);
-        }
-
-        if (decisions[from + tightest].allowed) {
+        if (status == TOLLGATE_OK && asked.decisions[from + tightest].allowed) {
             continue;
         }
 
-        ngx_http_tollgate_give_back(requests, limits,
-                                    tlcf->nholds ? holds : NULL, from, now);
+        ngx_http_tollgate_undo(&asked, from);
 
-        best = from + tightest;
+        if (status != TOLLGATE_OK) {
+            return ngx_http_tollgate_failed(r, limits[from], status);
+        }
 
         for (i = from; i < to; i++) {
-            if (!decisions[i].allowed) {
-                ngx_http_tollgate_count(r, limits[i], &decisions[i],
+            if (!asked.decisions[i].allowed) {
+                ngx_http_tollgate_count(r, limits[i], &asked.decisions[i],
                                         tlcf->dry_run);
             }
         }
+
+        ctx->decision = asked.decisions[from + tightest];
+        ngx_http_tollgate_tell(ctx, limits[from + tightest]);
+
+        return NGX_OK;
     }
 
-    asked = 0;
-
-    if (best == n && tlcf->policies) {
-
-        rc = ngx_http_tollgate_ask(r, tlcf, now, &answer);
-
-        if (rc == NGX_OK && !answer.allowed) {
-            ngx_http_tollgate_give_back(requests, limits,
-                                        tlcf->nholds ? holds : NULL, n, now);
-
-            *ctxp = ctx;
-
-            return ngx_http_tollgate_take(r, tlcf, ctx, &answer);
-        }
-
-        asked = (rc == NGX_OK);
-
-        if (n == 0 && !asked) {
-            return NGX_DECLINED;
-        }
+    if (tlcf->policies == NULL) {
+        return ngx_http_tollgate_conclude(r, tlcf, ctx, &asked, NULL, NULL);
     }
 
-    if (best == n && n) {
+    rc = ngx_http_tollgate_ask(r, tlcf, ctx, asked.now, &answer, &pending);
+
+    if (rc == NGX_AGAIN) {
+        return ngx_http_tollgate_await(r, tlcf, ctx, &asked, pending);
+    }
+
+    return ngx_http_tollgate_conclude(r, tlcf, ctx, &asked,
+                                      tlcf->policies->rules->version,
+                                      (rc == NGX_OK) ? &answer : NULL);
+}
+
+
+/*
+ * The limits of "tollgate" agree; "answer" is what the rules say, NULL when
+ * they have no say.  NGX_DECLINED: there is no decision to make.
+ */
+
+ngx_int_t
+ngx_http_tollgate_conclude(ngx_http_request_t *r,
+    ngx_http_tollgate_conf_t *tlcf, ngx_http_tollgate_ctx_t *ctx,
+    ngx_http_tollgate_asked_t *asked, ngx_http_tollgate_version_t *version,
+    tollgate_answer *answer)
+{
+    uint64_t                    delay;
+    ngx_uint_t                  i, best;
+    tollgate_decision          *decisions;
+    ngx_http_tollgate_limit_t  *limit;
+
+    if (answer && !answer->allowed) {
+        ngx_http_tollgate_undo(asked, asked->n);
+
+        return ngx_http_tollgate_take(r, tlcf, ctx, version, answer);
+    }
+
+    if (asked->n) {
 
         best = 0;
         delay = 0;
+        decisions = asked->decisions;
 
-        for (i = 0; i < n; i++) {
+        for (i = 0; i < asked->n; i++) {
+
+            limit = asked->limits[i];
 
             if (decisions[i].remaining < decisions[best].remaining) {
                 best = i;
             }
 
             if (decisions[i].delay_ns > delay
-                && ngx_http_tollgate_waits(r, limits[i]))
+                && ngx_http_tollgate_waits(r, limit))
             {
                 delay = decisions[i].delay_ns;
             }
 
-            ngx_http_tollgate_count(r, limits[i], &decisions[i],
-                                    tlcf->dry_run);
+            ngx_http_tollgate_count(r, limit, &decisions[i], tlcf->dry_run);
 
-            if (limits[i]->concurrency) {
-                ctx->holds[ctx->nholds].table = &limits[i]->zone->table;
-                ctx->holds[ctx->nholds].hold = holds[i];
+            if (limit->concurrency) {
+                ctx->holds[ctx->nholds].table = &limit->zone->table;
+                ctx->holds[ctx->nholds].hold = asked->holds[i];
                 ctx->nholds++;
             }
         }
 
         ctx->delay = ngx_http_tollgate_ms(delay);
-        ctx->until = now + delay;
-    }
-
-    if (n) {
+        ctx->until = asked->now + delay;
         ctx->decision = decisions[best];
-        ngx_http_tollgate_tell(ctx, limits[best]);
+
+        ngx_http_tollgate_tell(ctx, asked->limits[best]);
+
+    } else if (answer == NULL) {
+        return NGX_DECLINED;
     }
 
-    *ctxp = ctx;
-
-    return asked ? ngx_http_tollgate_take(r, tlcf, ctx, &answer) : NGX_OK;
+    return answer ? ngx_http_tollgate_take(r, tlcf, ctx, version, answer)
+                  : NGX_OK;
 }
 
 
 /* the first n limits were charged for a request that is not admitted */
 
-static void
-ngx_http_tollgate_give_back(tollgate_request *requests,
-    ngx_http_tollgate_limit_t **limits, tollgate_hold *holds, ngx_uint_t n,
-    uint64_t charged_at)
+void
+ngx_http_tollgate_undo(ngx_http_tollgate_asked_t *asked, ngx_uint_t n)
 {
-    ngx_uint_t  i, from, to;
+    ngx_uint_t                  i, from, to;
+    ngx_http_tollgate_limit_t **limits;
+
+    limits = asked->limits;
 
     for (from = 0; from < n; from = to) {
 
@@ -505,13 +524,13 @@ ngx_http_tollgate_give_back(tollgate_request *requests,
         }
 
         (void) tollgate_table_refund_all(&limits[from]->zone->table,
-                                         &requests[from], to - from,
-                                         charged_at);
+                                         &asked->requests[from], to - from,
+                                         asked->now);
 
-        for (i = from; holds && i < to; i++) {
+        for (i = from; asked->nholds && i < to; i++) {
             if (limits[i]->concurrency) {
                 (void) tollgate_table_release(&limits[i]->zone->table,
-                                              &holds[i]);
+                                              &asked->holds[i]);
             }
         }
     }

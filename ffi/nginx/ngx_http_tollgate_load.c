@@ -59,6 +59,7 @@ ngx_http_tollgate_create_load(ngx_http_tollgate_rules_t *rules)
 
     ngx_memcpy(load->seed, rules->seed, sizeof(load->seed));
 
+    load->redis = rules->redis;
     load->result = NGX_ERROR;
     load->known = rules->file;
 
@@ -190,6 +191,15 @@ ngx_http_tollgate_read_rules(ngx_http_tollgate_load_t *load)
                 return;
             }
         }
+    }
+
+    if (load->redis
+        && tollgate_redis_accepts(load->redis, load->compiled, load->message,
+                                  sizeof(load->message))
+           != TOLLGATE_OK)
+    {
+        load->what = "has a limit that cannot be counted in Redis";
+        return;
     }
 
     load->result = NGX_OK;

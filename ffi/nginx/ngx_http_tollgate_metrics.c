@@ -11,6 +11,7 @@
 /* more than the longest lines of one zone or limit, names included */
 #define NGX_HTTP_TOLLGATE_ZONE_ROOM   4096
 #define NGX_HTTP_TOLLGATE_LIMIT_ROOM  2048
+#define NGX_HTTP_TOLLGATE_STORE_ROOM  16384
 
 
 typedef struct {
@@ -26,9 +27,9 @@ static ngx_int_t ngx_http_tollgate_metrics_handler(ngx_http_request_t *r);
 static ngx_int_t ngx_http_tollgate_read_zones(ngx_http_request_t *r,
     ngx_uint_t live, ngx_array_t *pages, size_t *room);
 static u_char *ngx_http_tollgate_prometheus(u_char *p, ngx_array_t *pages,
-    ngx_uint_t live);
+    ngx_http_tollgate_redis_t *redis, ngx_uint_t live);
 static u_char *ngx_http_tollgate_json(u_char *p, ngx_array_t *pages,
-    ngx_uint_t live);
+    ngx_http_tollgate_redis_t *redis, ngx_uint_t live);
 
 
 static ngx_http_tollgate_metric_t  ngx_http_tollgate_zone_metrics[] = {
@@ -113,6 +114,10 @@ ngx_http_tollgate_metrics_handler(ngx_http_request_t *r)
     ngx_array_t   pages;
     ngx_chain_t   out;
 
+    ngx_http_tollgate_main_conf_t  *tmcf;
+
+    tmcf = ngx_http_get_module_main_conf(r, ngx_http_tollgate_module);
+
     if (!(r->method & (NGX_HTTP_GET|NGX_HTTP_HEAD))) {
         return NGX_HTTP_NOT_ALLOWED;
     }
@@ -141,8 +146,9 @@ ngx_http_tollgate_metrics_handler(ngx_http_request_t *r)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    b->last = json ? ngx_http_tollgate_json(b->pos, &pages, live)
-                   : ngx_http_tollgate_prometheus(b->pos, &pages, live);
+    b->last = json ? ngx_http_tollgate_json(b->pos, &pages, tmcf->redis, live)
+                   : ngx_http_tollgate_prometheus(b->pos, &pages, tmcf->redis,
+                                                  live);
 
     b->last_buf = (r == r->main) ? 1 : 0;
     b->last_in_chain = 1;
@@ -197,7 +203,7 @@ ngx_http_tollgate_read_zones(ngx_http_request_t *r, ngx_uint_t live,
         return NGX_ERROR;
     }
 
-    *room = NGX_HTTP_TOLLGATE_ZONE_ROOM;
+    *room = NGX_HTTP_TOLLGATE_ZONE_ROOM + NGX_HTTP_TOLLGATE_STORE_ROOM;
 
     for (i = 0; i < tmcf->zones.nelts; i++) {
 
@@ -257,7 +263,8 @@ ngx_http_tollgate_read_zones(ngx_http_request_t *r, ngx_uint_t live,
 
 
 static u_char *
-ngx_http_tollgate_prometheus(u_char *p, ngx_array_t *pages, ngx_uint_t live)
+ngx_http_tollgate_prometheus(u_char *p, ngx_array_t *pages,
+    ngx_http_tollgate_redis_t *redis, ngx_uint_t live)
 {
     ngx_uint_t                       i, n;
     tollgate_counters_snapshot       snapshot;
@@ -295,6 +302,10 @@ ngx_http_tollgate_prometheus(u_char *p, ngx_array_t *pages, ngx_uint_t live)
             p = ngx_http_tollgate_prometheus_rules(p, page[i].zone->rules);
             break;
         }
+    }
+
+    if (redis) {
+        p = ngx_http_tollgate_prometheus_store(p, redis);
     }
 
     p = ngx_sprintf(p, "# HELP tollgate_limit_info What each limit is.\n"
@@ -347,7 +358,8 @@ ngx_http_tollgate_prometheus(u_char *p, ngx_array_t *pages, ngx_uint_t live)
 
 
 static u_char *
-ngx_http_tollgate_json(u_char *p, ngx_array_t *pages, ngx_uint_t live)
+ngx_http_tollgate_json(u_char *p, ngx_array_t *pages,
+    ngx_http_tollgate_redis_t *redis, ngx_uint_t live)
 {
     ngx_uint_t                       i, n;
     tollgate_counters_snapshot       snapshot;
@@ -413,6 +425,10 @@ ngx_http_tollgate_json(u_char *p, ngx_array_t *pages, ngx_uint_t live)
 
     if (rules) {
         p = ngx_http_tollgate_json_rules(p, rules);
+    }
+
+    if (redis) {
+        p = ngx_http_tollgate_json_store(p, redis);
     }
 
     return ngx_cpymem(p, "}\n", 2);

@@ -89,6 +89,13 @@ static ngx_command_t  ngx_http_tollgate_commands[] = {
       0,
       NULL },
 
+    { ngx_string("tollgate_redis"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_1MORE,
+      ngx_http_tollgate_redis,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
     { ngx_string("tollgate_policies"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE12,
       ngx_http_tollgate_policies,
@@ -132,7 +139,7 @@ ngx_module_t  ngx_http_tollgate_module = {
     ngx_http_tollgate_init_process,        /* init process */
     NULL,                                  /* init thread */
     NULL,                                  /* exit thread */
-    NULL,                                  /* exit process */
+    ngx_http_tollgate_exit_process,        /* exit process */
     ngx_http_tollgate_exit_master,         /* exit master */
     NGX_MODULE_V1_PADDING
 };
@@ -154,11 +161,29 @@ ngx_http_tollgate_handler(ngx_http_request_t *r)
 
     place = ngx_http_tollgate_ctx_place(r);
 
-    if (place->data) {
-        return NGX_DECLINED;
-    }
+    if (place->data == NULL) {
+        rc = ngx_http_tollgate_check(r, tlcf, &ctx);
 
-    rc = ngx_http_tollgate_check(r, tlcf, &ctx);
+        if (rc == NGX_AGAIN) {
+            place->data = (u_char *) ctx;
+            return NGX_AGAIN;
+        }
+
+    } else {
+        ctx = (ngx_http_tollgate_ctx_t *) place->data;
+
+        if (ctx->wait == NULL || ctx->wait->request != r) {
+            return NGX_DECLINED;
+        }
+
+        if (ctx->wait->pending) {
+            return NGX_AGAIN;
+        }
+
+        rc = ctx->wait->rc;
+        ctx->wait = NULL;
+        place->data = NULL;
+    }
 
     if (rc != NGX_OK) {
         return rc;
@@ -176,6 +201,19 @@ ngx_http_tollgate_handler(ngx_http_request_t *r)
     }
 
     return ngx_http_tollgate_enforce(r, tlcf, ctx);
+}
+
+
+/* while a request waits for its decision there is none to be told */
+
+ngx_http_tollgate_ctx_t *
+ngx_http_tollgate_get_ctx(ngx_http_request_t *r)
+{
+    ngx_http_tollgate_ctx_t  *ctx;
+
+    ctx = (ngx_http_tollgate_ctx_t *) ngx_http_tollgate_ctx_place(r)->data;
+
+    return (ctx && ctx->wait == NULL) ? ctx : NULL;
 }
 
 
@@ -423,6 +461,7 @@ ngx_http_tollgate_init(ngx_conf_t *cf)
     ngx_http_core_main_conf_t  *cmcf;
 
     if (ngx_http_tollgate_check_zones(cf) != NGX_OK
+        || ngx_http_tollgate_check_redis(cf) != NGX_OK
         || ngx_http_tollgate_check_rules(cf) != NGX_OK)
     {
         return NGX_ERROR;

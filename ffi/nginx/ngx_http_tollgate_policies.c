@@ -4,7 +4,8 @@
  *
  * What the library hears of a request are pointers into it; nothing is
  * copied, and nothing of the rules is kept when the answer is there.  So the
- * rules may be exchanged between any two requests.
+ * rules may be exchanged between any two requests; those that requests wait
+ * for an answer of stay until it is there.
  */
 
 
@@ -12,12 +13,15 @@
 
 
 typedef struct {
-    tollgate_table                 *table;
+    ngx_http_tollgate_zone_t       *zone;
     ngx_uint_t                      n;
     tollgate_hold                   holds[1];    /* n of them */
 } ngx_http_tollgate_holds_t;
 
 
+static ngx_int_t ngx_http_tollgate_attributes(ngx_http_request_t *r,
+    ngx_http_tollgate_conf_t *tlcf, ngx_http_tollgate_version_t *version,
+    tollgate_bytes *headers, tollgate_attributes *a);
 static ngx_int_t ngx_http_tollgate_headers(ngx_http_request_t *r,
     ngx_http_tollgate_version_t *version, tollgate_bytes *values);
 static ngx_int_t ngx_http_tollgate_join(ngx_http_request_t *r,
@@ -26,7 +30,7 @@ static ngx_uint_t ngx_http_tollgate_count_policies(
     ngx_http_tollgate_version_t *version, tollgate_counters **counters,
     tollgate_answer *answer, ngx_uint_t dry_run);
 static ngx_int_t ngx_http_tollgate_hold(ngx_http_request_t *r,
-    tollgate_table *table, tollgate_answer *answer);
+    ngx_http_tollgate_zone_t *zone, tollgate_answer *answer);
 static ngx_int_t ngx_http_tollgate_report(ngx_http_request_t *r,
     ngx_http_tollgate_ctx_t *ctx, tollgate_answer *answer);
 static void ngx_http_tollgate_release(void *data);
@@ -102,53 +106,50 @@ ngx_http_tollgate_policies(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
-/* NGX_DECLINED: no policy is for this request, or none could be asked */
+/*
+ * NGX_DECLINED: no policy is for this request, or none could be asked;
+ * NGX_AGAIN: the answer comes later, under the number *pending.
+ */
 
 ngx_int_t
 ngx_http_tollgate_ask(ngx_http_request_t *r, ngx_http_tollgate_conf_t *tlcf,
-    uint64_t now, tollgate_answer *answer)
+    ngx_http_tollgate_ctx_t *ctx, uint64_t now, tollgate_answer *answer,
+    uint64_t *pending)
 {
     ngx_uint_t                    i;
-    ngx_str_t                    *host;
     tollgate_bytes                headers[TOLLGATE_MAX_HEADERS];
     tollgate_status               status;
     tollgate_counters           **counters;
     tollgate_attributes           a;
     ngx_http_tollgate_zone_t     *zone;
-    ngx_http_core_srv_conf_t     *cscf;
+    ngx_http_tollgate_engine_t   *engine;
     ngx_http_tollgate_version_t  *version;
 
     zone = tlcf->policies;
+    engine = zone->engine;
     version = zone->rules->version;
 
-    host = &r->headers_in.server;
-
-    if (host->len == 0) {
-        cscf = ngx_http_get_module_srv_conf(r, ngx_http_core_module);
-        host = &cscf->server_name;
-    }
-
-    a.struct_size = sizeof(tollgate_attributes);
-    a.reserved = 0;
-    a.route.data = tlcf->route.data;
-    a.route.len = tlcf->route.len;
-    a.method.data = r->method_name.data;
-    a.method.len = r->method_name.len;
-    a.host.data = host->data;
-    a.host.len = host->len;
-    a.path.data = r->uri.data;
-    a.path.len = r->uri.len;
-    a.peer.data = r->connection->addr_text.data;
-    a.peer.len = r->connection->addr_text.len;
-    a.headers = headers;
-    a.header_count = version->nheaders;
-
-    if (ngx_http_tollgate_headers(r, version, headers) != NGX_OK) {
+    if (ngx_http_tollgate_attributes(r, tlcf, version, headers, &a) != NGX_OK)
+    {
         return NGX_DECLINED;
     }
 
-    status = tollgate_rules_check(version->rules, &zone->table, &a, now,
-                                  answer);
+    *pending = 0;
+
+    if (engine) {
+        status = tollgate_redis_check(engine->redis, version->rules,
+                                      &zone->table, engine->conf->sh->metrics,
+                                      &a, now, (uintptr_t) ctx, answer,
+                                      pending);
+
+        /* what is to be sent goes out together, at the end of the loop */
+
+        ngx_post_event(&engine->flush, &ngx_posted_events);
+
+    } else {
+        status = tollgate_rules_check(version->rules, &zone->table, &a, now,
+                                      answer);
+    }
 
     if (status == TOLLGATE_OK) {
 
@@ -157,9 +158,21 @@ ngx_http_tollgate_ask(ngx_http_request_t *r, ngx_http_tollgate_conf_t *tlcf,
                                              ngx_http_tollgate_now() - now);
         }
 
+        if (*pending) {
+            return NGX_AGAIN;
+        }
+
         if (!answer->allowed && !answer->missing[0] && zone->sh->top) {
-            (void) tollgate_top_record(zone->sh->top, version->rules,
-                                       &zone->table, &a, now);
+
+            if (engine) {
+                (void) tollgate_top_record_answer(zone->sh->top,
+                                                  version->rules,
+                                                  &zone->table, &a, answer);
+
+            } else {
+                (void) tollgate_top_record(zone->sh->top, version->rules,
+                                           &zone->table, &a, now);
+            }
         }
 
         return (answer->count || !answer->allowed) ? NGX_OK : NGX_DECLINED;
@@ -179,6 +192,64 @@ ngx_http_tollgate_ask(ngx_http_request_t *r, ngx_http_tollgate_conf_t *tlcf,
                   tollgate_status_str(status));
 
     return NGX_DECLINED;
+}
+
+
+/* an answer that was waited for: whom does it deny? */
+
+void
+ngx_http_tollgate_tell_top(ngx_http_request_t *r,
+    ngx_http_tollgate_conf_t *tlcf, ngx_http_tollgate_version_t *version,
+    tollgate_answer *answer)
+{
+    tollgate_bytes             headers[TOLLGATE_MAX_HEADERS];
+    tollgate_attributes        a;
+    ngx_http_tollgate_zone_t  *zone;
+
+    zone = tlcf->policies;
+
+    if (!answer->allowed
+        && zone->sh->top
+        && ngx_http_tollgate_attributes(r, tlcf, version, headers, &a)
+           == NGX_OK)
+    {
+        (void) tollgate_top_record_answer(zone->sh->top, version->rules,
+                                          &zone->table, &a, answer);
+    }
+}
+
+
+static ngx_int_t
+ngx_http_tollgate_attributes(ngx_http_request_t *r,
+    ngx_http_tollgate_conf_t *tlcf, ngx_http_tollgate_version_t *version,
+    tollgate_bytes *headers, tollgate_attributes *a)
+{
+    ngx_str_t                 *host;
+    ngx_http_core_srv_conf_t  *cscf;
+
+    host = &r->headers_in.server;
+
+    if (host->len == 0) {
+        cscf = ngx_http_get_module_srv_conf(r, ngx_http_core_module);
+        host = &cscf->server_name;
+    }
+
+    a->struct_size = sizeof(tollgate_attributes);
+    a->reserved = 0;
+    a->route.data = tlcf->route.data;
+    a->route.len = tlcf->route.len;
+    a->method.data = r->method_name.data;
+    a->method.len = r->method_name.len;
+    a->host.data = host->data;
+    a->host.len = host->len;
+    a->path.data = r->uri.data;
+    a->path.len = r->uri.len;
+    a->peer.data = r->connection->addr_text.data;
+    a->peer.len = r->connection->addr_text.len;
+    a->headers = headers;
+    a->header_count = version->nheaders;
+
+    return ngx_http_tollgate_headers(r, version, headers);
 }
 
 
@@ -331,14 +402,24 @@ ngx_http_tollgate_join(ngx_http_request_t *r, ngx_str_t *name,
 
 ngx_int_t
 ngx_http_tollgate_take(ngx_http_request_t *r, ngx_http_tollgate_conf_t *tlcf,
-    ngx_http_tollgate_ctx_t *ctx, tollgate_answer *answer)
+    ngx_http_tollgate_ctx_t *ctx, ngx_http_tollgate_version_t *version,
+    tollgate_answer *answer)
 {
-    ngx_uint_t                    would_deny;
-    ngx_http_tollgate_zone_t     *zone;
-    ngx_http_tollgate_version_t  *version;
+    ngx_uint_t                 would_deny;
+    ngx_http_tollgate_zone_t  *zone;
 
     zone = tlcf->policies;
-    version = zone->rules->version;
+    ctx->source = answer->source;
+
+    if (answer->degraded
+        && zone->engine
+        && ngx_http_tollgate_may_log(zone->engine->conf))
+    {
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+                      "policies of zone \"%V\" are decided without Redis "
+                      "\"%V\", as their on_store_error says", &zone->name,
+                      &zone->engine->conf->name);
+    }
 
     would_deny = ngx_http_tollgate_count_policies(version,
                              version->counters
@@ -351,7 +432,7 @@ ngx_http_tollgate_take(ngx_http_request_t *r, ngx_http_tollgate_conf_t *tlcf,
                       "of zone \"%V\"", &zone->name);
     }
 
-    if (ngx_http_tollgate_hold(r, &zone->table, answer) != NGX_OK) {
+    if (ngx_http_tollgate_hold(r, zone, answer) != NGX_OK) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
@@ -398,7 +479,7 @@ static ngx_uint_t
 ngx_http_tollgate_count_policies(ngx_http_tollgate_version_t *version,
     tollgate_counters **counters, tollgate_answer *answer, ngx_uint_t dry_run)
 {
-    ngx_uint_t          i, to, would_deny;
+    ngx_uint_t          i, to, degraded, would_deny;
     tollgate_layer     *layer, *next;
     tollgate_policy     policy;
     tollgate_decision   d;
@@ -428,6 +509,7 @@ ngx_http_tollgate_count_policies(ngx_http_tollgate_version_t *version,
     for (i = 0; i < answer->count; i = to) {
 
         layer = &answer->layers[i];
+        degraded = answer->degraded >> i & 1;
 
         for (to = i + 1; to < answer->count; to++) {
 
@@ -437,6 +519,8 @@ ngx_http_tollgate_count_policies(ngx_http_tollgate_version_t *version,
                 break;
             }
 
+            degraded |= answer->degraded >> to & 1;
+
             if (ngx_http_tollgate_outcome(next, DENIED)
                 || ngx_http_tollgate_outcome(next, WOULD_DENY))
             {
@@ -444,9 +528,15 @@ ngx_http_tollgate_count_policies(ngx_http_tollgate_version_t *version,
             }
         }
 
-        if (ngx_http_tollgate_outcome(layer, SPARED)
-            || layer->policy >= version->npolicies)
-        {
+        if (layer->policy >= version->npolicies) {
+            continue;
+        }
+
+        if (degraded) {
+            (void) tollgate_counters_error(counters[layer->policy]);
+        }
+
+        if (ngx_http_tollgate_outcome(layer, SPARED)) {
             continue;
         }
 
@@ -472,7 +562,7 @@ ngx_http_tollgate_count_policies(ngx_http_tollgate_version_t *version,
 /* units in flight are given back when the request ends, however it ends */
 
 static ngx_int_t
-ngx_http_tollgate_hold(ngx_http_request_t *r, tollgate_table *table,
+ngx_http_tollgate_hold(ngx_http_request_t *r, ngx_http_tollgate_zone_t *zone,
     tollgate_answer *answer)
 {
     ngx_uint_t                  i, n;
@@ -492,12 +582,16 @@ ngx_http_tollgate_hold(ngx_http_request_t *r, tollgate_table *table,
     cln = ngx_pool_cleanup_add(r->pool, sizeof(ngx_http_tollgate_holds_t)
                                         + n * sizeof(tollgate_hold));
     if (cln == NULL) {
-        (void) tollgate_rules_release(table, answer);
+
+        for (i = 0; i < answer->count; i++) {
+            ngx_http_tollgate_release_hold(zone, &answer->layers[i].hold);
+        }
+
         return NGX_ERROR;
     }
 
     holds = cln->data;
-    holds->table = table;
+    holds->zone = zone;
     holds->n = 0;
 
     for (i = 0; i < answer->count; i++) {
@@ -564,6 +658,6 @@ ngx_http_tollgate_release(void *data)
     ngx_uint_t  i;
 
     for (i = 0; i < holds->n; i++) {
-        (void) tollgate_table_release(holds->table, &holds->holds[i]);
+        ngx_http_tollgate_release_hold(holds->zone, &holds->holds[i]);
     }
 }

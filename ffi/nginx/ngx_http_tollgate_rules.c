@@ -137,8 +137,6 @@ ngx_http_tollgate_first_rules(ngx_conf_t *cf, ngx_http_tollgate_rules_t *rules)
     rules->file = load->file;
     rules->compiled = load->compiled;
 
-    ngx_http_tollgate_notices(rules, rules->compiled, cf->log);
-
     load->compiled = NULL;
     ngx_http_tollgate_free_load(load);
 
@@ -187,6 +185,7 @@ ngx_http_tollgate_forget_rules(void *data)
 ngx_int_t
 ngx_http_tollgate_check_rules(ngx_conf_t *cf)
 {
+    char                             message[512];
     ngx_uint_t                       i;
     ngx_http_tollgate_zone_t       **zones, **slot;
     ngx_http_tollgate_rules_t       *rules;
@@ -225,6 +224,27 @@ ngx_http_tollgate_check_rules(ngx_conf_t *cf)
     if (rules == NULL) {
         return NGX_OK;
     }
+
+    if (tmcf->redis) {
+
+        rules->redis = &tmcf->redis->config;
+
+        message[0] = '\0';
+
+        if (tollgate_redis_accepts(rules->redis, rules->compiled, message,
+                                   sizeof(message))
+            != TOLLGATE_OK)
+        {
+            ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
+                          "rules \"%V\" have a limit that cannot be counted "
+                          "in Redis \"%V\": %s in %s:%ui", &rules->path,
+                          &tmcf->redis->name, message, rules->conf_file,
+                          rules->line);
+            return NGX_ERROR;
+        }
+    }
+
+    ngx_http_tollgate_notices(rules, rules->compiled, cf->log);
 
     if (ngx_http_tollgate_create_version(rules, rules->compiled, cf->log,
                                          &rules->version)
@@ -325,6 +345,10 @@ ngx_http_tollgate_init_process(ngx_cycle_t *cycle)
     if (load) {
         ngx_http_tollgate_read_rules(load);
         ngx_http_tollgate_finish(rules, load, cycle->log);
+    }
+
+    if (ngx_http_tollgate_start_engines(cycle, tmcf) != NGX_OK) {
+        return NGX_ERROR;
     }
 
     rules->event.handler = ngx_http_tollgate_follow;
@@ -485,7 +509,7 @@ ngx_http_tollgate_finish(ngx_http_tollgate_rules_t *rules,
 
     if (version) {
 
-        /* no request is between its question and its answer */
+        /* requests between their question and their answer keep it */
 
         ngx_http_tollgate_free_version(rules->version);
         rules->version = version;
@@ -531,6 +555,10 @@ ngx_http_tollgate_notices(ngx_http_tollgate_rules_t *rules,
     char        notice[TOLLGATE_NOTICE_SIZE];
     size_t      len;
     ngx_uint_t  i;
+
+    if (rules->redis) {
+        return;     /* it gets all of it */
+    }
 
     for (i = 0;
          tollgate_rules_notice(compiled, 0, i, notice, sizeof(notice), &len)

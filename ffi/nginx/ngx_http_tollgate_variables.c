@@ -19,6 +19,8 @@ static ngx_int_t ngx_http_tollgate_retry_after_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data);
 static ngx_int_t ngx_http_tollgate_delay_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data);
+static ngx_int_t ngx_http_tollgate_store_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data);
 
 
 static ngx_http_variable_t  ngx_http_tollgate_vars[] = {
@@ -38,6 +40,9 @@ static ngx_http_variable_t  ngx_http_tollgate_vars[] = {
     { ngx_string("tollgate_delay"), NULL,
       ngx_http_tollgate_delay_variable, 0, NGX_HTTP_VAR_NOCACHEABLE, 0 },
 
+    { ngx_string("tollgate_store"), NULL,
+      ngx_http_tollgate_store_variable, 0, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
       ngx_http_null_variable
 };
 
@@ -56,6 +61,17 @@ static ngx_str_t  ngx_http_tollgate_statuses[] = {
     ngx_string("REJECTED"),
     ngx_string("DELAYED_DRY_RUN"),
     ngx_string("REJECTED_DRY_RUN")
+};
+
+
+/* by TOLLGATE_SOURCE_... */
+
+static ngx_str_t  ngx_http_tollgate_sources[] = {
+    ngx_string("local"),
+    ngx_string("lease"),
+    ngx_string("denial"),
+    ngx_string("asked"),
+    ngx_string("fallback")
 };
 
 
@@ -261,6 +277,25 @@ ngx_http_tollgate_delay_variable(ngx_http_request_t *r,
 
         v->len = ngx_sprintf(v->data, "%uL.%03uL", ms / 1000, ms % 1000)
                  - v->data;
+    }
+
+    return NGX_OK;
+}
+
+
+/* what the decision rests on */
+
+static ngx_int_t
+ngx_http_tollgate_store_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data)
+{
+    ngx_http_tollgate_ctx_t  *ctx;
+
+    ctx = ngx_http_tollgate_decided(r, v);
+
+    if (ctx) {
+        v->len = ngx_http_tollgate_sources[ctx->source].len;
+        v->data = ngx_http_tollgate_sources[ctx->source].data;
     }
 
     return NGX_OK;

@@ -88,10 +88,19 @@ failed:
 }
 
 
+/* when no request waits for its answer any more; see ..._await() */
+
 void
 ngx_http_tollgate_free_version(ngx_http_tollgate_version_t *version)
 {
     if (version) {
+
+        version->unused = 1;
+
+        if (version->waits) {
+            return;
+        }
+
         tollgate_rules_free(version->rules);
         ngx_free(version->counters);
         ngx_free(version);

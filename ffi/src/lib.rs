@@ -7,21 +7,29 @@
 #![allow(non_camel_case_types)] // C names
 
 mod bucket;
+#[cfg(feature = "client")]
+mod client;
 mod counters;
 mod http;
 mod limit;
 mod memory;
 mod observe;
+mod redis;
 mod rules;
 mod status;
+mod store;
 mod table;
 mod text;
 
 pub use bucket::*;
+#[cfg(feature = "client")]
+pub use client::*;
 pub use counters::*;
 pub use http::*;
 pub use limit::*;
 pub use observe::*;
+pub use redis::*;
 pub use rules::*;
 pub use status::*;
+pub use store::*;
 pub use table::*;

@@ -163,6 +163,18 @@ pub(crate) unsafe fn kept<'a, S, T>(storage: *const S, mark: u64) -> Result<&'a 
     Ok(unsafe { &(*marked).value })
 }
 
+/// As [`kept`], for who owns the object.
+///
+/// # Safety
+/// As [`kept`], and nobody else uses it during `'a`.
+#[inline]
+pub(crate) unsafe fn owned<'a, S, T>(storage: *mut S, mark: u64) -> Result<&'a mut T, tollgate_status> {
+    // SAFETY: the caller's contract.
+    unsafe { kept::<S, T>(storage, mark)? };
+    // SAFETY: as `kept` found; the caller's alone.
+    Ok(unsafe { &mut (*storage.cast::<Marked<T>>()).value })
+}
+
 /// Puts an object into an opaque storage.
 ///
 /// # Safety

@@ -5,13 +5,12 @@ use core::ffi::c_char;
 use tollgate_core::metrics::{Histogram, Top, TopKeys};
 use tollgate_core::policy::{self, Selection};
 
-use crate::limit::sized;
 use crate::memory::{input, output, outputs};
 use crate::rules::{
-    TOLLGATE_MAX_HEADERS, TOLLGATE_NAME_SIZE, attributes_of, c_name, rules_of, tollgate_attributes,
-    tollgate_rules,
+    TOLLGATE_MAX_HEADERS, TOLLGATE_NAME_SIZE, TOLLGATE_OUTCOME_DENIED, attributes_fit, attributes_of, c_name,
+    rules_of, tollgate_answer, tollgate_attributes, tollgate_rules,
 };
-use crate::status::{TOLLGATE_ERR_ARGUMENT, run, tollgate_status};
+use crate::status::{run, tollgate_status};
 use crate::table::{table_of, tollgate_table};
 
 /// Powers of two that a histogram's snapshot tells: 2^0 to 2^36 ns (69 s).
@@ -112,19 +111,23 @@ pub unsafe extern "C" fn tollgate_histogram_read(
     run(|| {
         // SAFETY: the caller's contract; atomics, for which all bytes are legal.
         let (histogram, out) = unsafe { (input(histogram)?, output(snapshot)?) };
-        let read = histogram.0.snapshot();
-        let mut powers = 0..;
-        out.write(tollgate_histogram_snapshot {
-            count: read.count(),
-            sum_ns: read.sum(),
-            p50_ns: read.quantile(500),
-            p99_ns: read.quantile(990),
-            p999_ns: read.quantile(999),
-            at_most: [(); TOLLGATE_HISTOGRAM_POWERS]
-                .map(|()| powers.next().map_or(0, |power| read.at_most(power))),
-        });
+        out.write(snapshot_of(&histogram.0));
         Ok(())
     })
+}
+
+pub(crate) fn snapshot_of(histogram: &Histogram) -> tollgate_histogram_snapshot {
+    let read = histogram.snapshot();
+    let mut powers = 0..;
+    tollgate_histogram_snapshot {
+        count: read.count(),
+        sum_ns: read.sum(),
+        p50_ns: read.quantile(500),
+        p99_ns: read.quantile(990),
+        p999_ns: read.quantile(999),
+        at_most: [(); TOLLGATE_HISTOGRAM_POWERS]
+            .map(|()| powers.next().map_or(0, |power| read.at_most(power))),
+    }
 }
 
 /// The size and alignment of the memory of a tollgate_top.
@@ -160,10 +163,7 @@ pub unsafe extern "C" fn tollgate_top_record(
         // SAFETY: the caller's contract.
         let (top, rules, table, given) =
             unsafe { (input(top)?, rules_of(rules)?, table_of(table)?, input(attributes)?) };
-        sized::<tollgate_attributes>(given.struct_size)?;
-        if given.reserved != 0 || given.header_count != rules.headers().len() {
-            return Err(TOLLGATE_ERR_ARGUMENT);
-        }
+        attributes_fit(given, rules)?;
         let mut values = [None; TOLLGATE_MAX_HEADERS];
         // SAFETY: the caller's contract.
         let attributes = unsafe { attributes_of(given, &mut values)? };
@@ -175,6 +175,43 @@ pub unsafe extern "C" fn tollgate_top_record(
             if !table.peek(layer.key(), layer.limit, layer.cost, now_ns).allowed {
                 top.0.record(table.fingerprint(layer.key()), || policy::label(rules, layer));
             }
+        }
+        Ok(())
+    })
+}
+
+/// As tollgate_top_record, when the answer is at hand: the keys of those limits
+/// are counted that denied in `answer`, wherever they are counted. The
+/// attributes are those that were asked about.
+///
+/// # Safety
+/// As tollgate_top_record.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tollgate_top_record_answer(
+    top: *const tollgate_top,
+    rules: *const tollgate_rules,
+    table: *const tollgate_table,
+    attributes: *const tollgate_attributes,
+    answer: *const tollgate_answer,
+) -> tollgate_status {
+    run(|| {
+        // SAFETY: the caller's contract.
+        let (top, rules, table) = unsafe { (input(top)?, rules_of(rules)?, table_of(table)?) };
+        // SAFETY: the caller's contract.
+        let (given, answer) = unsafe { (input(attributes)?, input(answer)?) };
+        attributes_fit(given, rules)?;
+        let mut values = [None; TOLLGATE_MAX_HEADERS];
+        // SAFETY: the caller's contract.
+        let attributes = unsafe { attributes_of(given, &mut values)? };
+        let mut selection = Selection::default();
+        if rules.select_into(&attributes, &mut selection).is_err() {
+            return Ok(());
+        }
+        let told = answer.layers.iter().take(answer.count as usize);
+        for (layer, _) in
+            selection.layers().zip(told).filter(|(_, told)| told.outcome == TOLLGATE_OUTCOME_DENIED)
+        {
+            top.0.record(table.fingerprint(layer.key()), || policy::label(rules, layer));
         }
         Ok(())
     })

@@ -4,6 +4,7 @@ use core::ffi::{c_char, c_void};
 use core::fmt::Write;
 use core::net::IpAddr;
 
+use tollgate_core::Limit;
 use tollgate_core::key::Seed;
 use tollgate_core::limiter::MAX_LAYERS;
 use tollgate_core::policy::{self, Answer, Attributes, Missing, Outcome, Rules, Selection};
@@ -33,6 +34,17 @@ pub const TOLLGATE_OUTCOME_DENIED: u32 = 1;
 pub const TOLLGATE_OUTCOME_SPARED: u32 = 2;
 /// In dry run: it would have denied.
 pub const TOLLGATE_OUTCOME_WOULD_DENY: u32 = 3;
+
+/// No policy whose limits the store counts had a say.
+pub const TOLLGATE_SOURCE_LOCAL: u8 = 0;
+/// The store's policies were paid from tokens that were fetched ahead.
+pub const TOLLGATE_SOURCE_LEASE: u8 = 1;
+/// A denial that the store gave earlier, and that still holds.
+pub const TOLLGATE_SOURCE_DENIAL: u8 = 2;
+/// The store was asked.
+pub const TOLLGATE_SOURCE_ASKED: u8 = 3;
+/// The store did not answer: on_store_error decided for a policy, or several.
+pub const TOLLGATE_SOURCE_FALLBACK: u8 = 4;
 
 /// A rules document, compiled. It is made of memory of the library's own, and
 /// given back with tollgate_rules_free.
@@ -118,8 +130,13 @@ pub struct tollgate_answer {
     /// 1 when more limits matched than TOLLGATE_MAX_LAYERS: those further on in
     /// the document were not asked.
     pub overflow: u8,
+    /// What it rests on: TOLLGATE_SOURCE_LOCAL to TOLLGATE_SOURCE_FALLBACK.
+    pub source: u8,
+    /// Layers, one bit each, that were decided as their policy's
+    /// on_store_error says, because the store did not answer.
+    pub degraded: u16,
     /// 0.
-    pub reserved: [u8; 5],
+    pub reserved: [u8; 2],
     /// The limit of the tightest layer, for tollgate_http_fields.
     pub limit: tollgate_limit,
     /// What each limit said.
@@ -383,10 +400,7 @@ pub unsafe extern "C" fn tollgate_rules_check(
         // SAFETY: the caller's contract.
         let (rules, table, given, out) =
             unsafe { (rules_of(rules)?, table_of(table)?, input(attributes)?, output(answer)?) };
-        sized::<tollgate_attributes>(given.struct_size)?;
-        if given.reserved != 0 || given.header_count != rules.headers().len() {
-            return Err(TOLLGATE_ERR_ARGUMENT);
-        }
+        attributes_fit(given, rules)?;
         let mut values = [None; TOLLGATE_MAX_HEADERS];
         // SAFETY: the caller's contract.
         let attributes = unsafe { attributes_of(given, &mut values)? };
@@ -444,7 +458,7 @@ fn check(
     Ok(())
 }
 
-fn nothing() -> tollgate_answer {
+pub(crate) fn nothing() -> tollgate_answer {
     tollgate_answer {
         allowed: 1,
         status: 0,
@@ -454,13 +468,15 @@ fn nothing() -> tollgate_answer {
         policy: [0; TOLLGATE_NAME_SIZE],
         missing: [0; TOLLGATE_NAME_SIZE],
         overflow: 0,
-        reserved: [0; 5],
+        source: TOLLGATE_SOURCE_LOCAL,
+        degraded: 0,
+        reserved: [0; 2],
         limit: tollgate_limit { opaque: [0; 16] },
         layers: [tollgate_layer::default(); TOLLGATE_MAX_LAYERS],
     }
 }
 
-fn unidentified(missing: &Missing<'_>) -> tollgate_answer {
+pub(crate) fn unidentified(missing: &Missing<'_>) -> tollgate_answer {
     tollgate_answer {
         allowed: 0,
         status: 401,
@@ -470,7 +486,7 @@ fn unidentified(missing: &Missing<'_>) -> tollgate_answer {
     }
 }
 
-fn answered(rules: &Rules, selection: &Selection<'_>, answer: &Answer) -> tollgate_answer {
+pub(crate) fn answered(rules: &Rules, selection: &Selection<'_>, answer: &Answer) -> tollgate_answer {
     let mut written = nothing();
     let said = selection.layers().zip(answer.decisions()).zip(answer.outcomes()).zip(answer.holds());
     for ((((layer, decision), outcome), hold), room) in said.zip(&mut written.layers) {
@@ -483,24 +499,38 @@ fn answered(rules: &Rules, selection: &Selection<'_>, answer: &Answer) -> tollga
             hold: (*hold).into(),
         };
     }
+    written.overflow = u8::from(selection.overflow());
+    let tightest = answer.tightest.and_then(|place| selection.layers().nth(place));
+    sum_up(&mut written, rules, answer, tightest.map(|layer| (layer.policy, layer.limit)));
+    written
+}
+
+/// What is told of the whole answer; `tightest` is a policy's place, and the limit.
+pub(crate) fn sum_up(
+    written: &mut tollgate_answer,
+    rules: &Rules,
+    answer: &Answer,
+    tightest: Option<(usize, &Limit)>,
+) {
     written.allowed = u32::from(answer.allowed);
     written.status = u32::from(match answer.decision() {
         _ if answer.allowed => 0,
         Some(decision) if !decision.can_ever_fit() => rules.status_over(),
         _ => rules.status(),
     });
-    written.count = selection.len() as u32; // at most TOLLGATE_MAX_LAYERS
+    written.count = answer.decisions().len() as u32; // at most TOLLGATE_MAX_LAYERS
     written.tightest = answer.tightest.map_or(written.count, |place| place as u32);
     written.delay_ns = answer.delay;
-    written.overflow = u8::from(selection.overflow());
-    if let Some(layer) = answer.tightest.and_then(|place| selection.layers().nth(place)) {
-        written.policy = c_name(rules.policies().get(layer.policy).map_or("", |policy| policy.name()));
-        written.limit = keep_limit(layer.limit);
+    for layer in (0..answer.decisions().len()).filter(|layer| answer.is_degraded(*layer)) {
+        written.degraded |= 1 << layer; // below TOLLGATE_MAX_LAYERS, which is 16
     }
-    written
+    if let Some((policy, limit)) = tightest {
+        written.policy = c_name(rules.policies().get(policy).map_or("", |policy| policy.name()));
+        written.limit = keep_limit(limit);
+    }
 }
 
-fn number(outcome: Outcome) -> u32 {
+pub(crate) fn number(outcome: Outcome) -> u32 {
     match outcome {
         Outcome::Admitted => TOLLGATE_OUTCOME_ADMITTED,
         Outcome::Denied => TOLLGATE_OUTCOME_DENIED,
@@ -530,6 +560,14 @@ const _: () = assert!(
 pub(crate) unsafe fn rules_of<'a>(rules: *const tollgate_rules) -> Result<&'a Rules, tollgate_status> {
     // SAFETY: the caller's contract; `tollgate_rules` are marked rules.
     unsafe { memory::kept::<tollgate_rules, Rules>(rules, MARK) }
+}
+
+pub(crate) fn attributes_fit(given: &tollgate_attributes, rules: &Rules) -> Result<(), tollgate_status> {
+    sized::<tollgate_attributes>(given.struct_size)?;
+    if given.reserved != 0 || given.header_count != rules.headers().len() {
+        return Err(TOLLGATE_ERR_ARGUMENT);
+    }
+    Ok(())
 }
 
 /// # Safety
@@ -562,7 +600,7 @@ pub(crate) unsafe fn attributes_of<'a>(
 
 /// # Safety
 /// `value` leads to as many bytes as it says, or to NULL.
-unsafe fn bytes<'a>(value: &tollgate_bytes) -> Result<Option<&'a [u8]>, tollgate_status> {
+pub(crate) unsafe fn bytes<'a>(value: &tollgate_bytes) -> Result<Option<&'a [u8]>, tollgate_status> {
     if value.data.is_null() {
         return Ok(None);
     }
