@@ -122,7 +122,7 @@ fn step() -> impl Strategy<Value = Do> {
     prop_oneof![
         6 => (1usize..600, 1u64..30).prop_map(|(size, wait)| Do::Send(size, wait)),
         1 => (1u64..30).prop_map(Do::Probe),
-        1 => (0u64..60).prop_map(Do::Cancel),
+        2 => (0u64..10).prop_map(Do::Cancel),
         6 => (1usize..3000).prop_map(Do::Write),
         6 => (1usize..12).prop_map(Do::Serve),
         6 => (1usize..800).prop_map(Do::Read),
@@ -429,4 +429,60 @@ fn only_legal_configurations_make_a_link() {
     assert_eq!(refused(LinkConfig { backoff: (MS, 1), ..config() }), LinkError::Backoff(MS, 1));
     let long = std::vec![b'x'; 70_000];
     assert_eq!(refused(LinkConfig { password: Some(&long), ..config() }), LinkError::Credentials(70_000));
+}
+
+#[test]
+fn what_was_passed_over_has_no_reply_wherever_it_stood() {
+    let mut model = Model::ready();
+    model.take(Do::Send(20, 10));
+    model.take(Do::Write(5000));
+    model.take(Do::Send(20, 10));
+    model.take(Do::Send(20, 10));
+    model.take(Do::Cancel(2)); // the one between
+    model.settle();
+    assert_eq!(model.over.iter().collect::<Vec<_>>(), [(&0, &Ok(())), (&2, &Ok(()))]);
+}
+
+#[test]
+fn a_new_connection_remembers_nothing_of_the_last_one() {
+    let mut model = Model::ready();
+    // Lost while a script is loaded again, and in the middle of a reply.
+    model.take(Do::Send(20, 100));
+    model.take(Do::Write(5000));
+    model.take(Do::Serve(1));
+    model.take(Do::Read(6)); // "*2", and no more
+    model.take(Do::Cut);
+    model.take(Do::Wait(10));
+    model.settle();
+    assert_eq!(model.connects, 2);
+    model.take(Do::Flush);
+    model.take(Do::Send(20, 100));
+    model.take(Do::Write(5000));
+    model.take(Do::Serve(1));
+    model.take(Do::Read(5000));
+    model.take(Do::Cut);
+    model.take(Do::Wait(20));
+    model.settle();
+    assert_eq!(model.connects, 3);
+    model.take(Do::Flush);
+    model.take(Do::Send(20, 100));
+    model.settle();
+    let why: Vec<_> = model.over.values().copied().collect();
+    assert_eq!(why, [Err("disconnected"), Err("not_ready"), Ok(())]);
+}
+
+#[test]
+fn after_a_call_that_was_answered_the_first_wait_is_short_again() {
+    let mut model = Model::ready();
+    for _ in 0..10 {
+        model.take(Do::Cut);
+        model.take(Do::Wait(500));
+        model.settle();
+    }
+    model.take(Do::Send(20, 100));
+    model.settle();
+    let connects = model.connects;
+    model.take(Do::Cut);
+    model.take(Do::Wait(10));
+    assert_eq!(model.connects, connects + 1);
 }
