@@ -16,6 +16,7 @@ mod keys;
 mod measure;
 mod memory;
 mod nginx;
+mod redis;
 mod report;
 mod rules;
 mod scale;
@@ -86,11 +87,12 @@ fn count_calls(name: &str, calls: Option<String>) -> ExitCode {
 }
 
 fn run(options: &Options) -> ExitCode {
-    let parts: [(&str, Part); 5] = [
+    let parts: [(&str, Part); 6] = [
         ("bucket", bucket::rows),
         ("table", table::rows),
         ("rules", rules::rows),
         ("nginx", nginx::rows),
+        ("redis", redis::rows),
         ("scale", scale::rows),
     ];
     let (mut rows, mut failed) = (Vec::new(), false);
