@@ -52,7 +52,14 @@ pub struct Pot {
     key: u64,
     /// The older grant, and the newer one.
     lots: [Lot; 2],
+    /// Until when a denial is remembered.
     denied_until: Nanos,
+    /// When a request fits, as far as the store knew.
+    retry_at: Nanos,
+    /// Of a row of denials, whose limit brings one unit after the other: the
+    /// request that asks again, while the others wait for what it is told.
+    again_id: u64,
+    one_by_one: bool,
     /// When the first denial of this row was told; 0 after an admission.
     denied_from: Nanos,
     /// Requests of at least this cost are denied until then.
@@ -64,12 +71,16 @@ pub struct Pot {
     asking_id: u64,
     touched: Nanos,
     told_at: Nanos,
+    /// Was what is told dated anew?
+    redated: bool,
     /// Units spent since `since`.
     spent: u64,
     since: Nanos,
     size: u64,
     /// Has the fallback admitted something that the store has not heard of?
     fell_back: bool,
+    /// The store is being told, until it answers or this is over.
+    owing_until: Nanos,
     told: [Told; TOLD],
 }
 
@@ -116,6 +127,9 @@ pub struct Denial {
     pub by: usize,
     /// ... until then.
     pub until: Nanos,
+    /// Does the limit bring one unit after the other, so that there is no
+    /// more than this cost then?
+    pub one_by_one: bool,
     /// Others may give back what they have fetched: the first denial of a row
     /// is remembered for no longer than this.
     pub recheck: Nanos,
@@ -205,7 +219,8 @@ impl Leases {
             return Spend::Taken { left, low };
         }
         if now < pot.denied_until && cost >= pot.denied_cost {
-            return Spend::Denied { until: pot.denied_until, by: usize::from(pot.denied_by) };
+            let until = pot.retry_at.max(pot.denied_until);
+            return Spend::Denied { until, by: usize::from(pot.denied_by) };
         }
         Spend::Ask
     }
@@ -230,7 +245,12 @@ impl Leases {
         now: Nanos,
     ) -> u64 {
         let Some(place) = self.claim(key, now) else { return 0 };
-        let Some((pot, lease)) = self.pots.get_mut(place).zip(lease) else { return 0 };
+        let Some(pot) = self.pots.get_mut(place) else { return 0 };
+        if pot.one_by_one && pot.denied_from > 0 && cost >= pot.denied_cost {
+            // One asks whether the wait is over; until it knows, it is not.
+            (pot.denied_until, pot.again_id) = (deadline, id);
+        }
+        let Some(lease) = lease else { return 0 };
         let more = pot.wanted(lease, now);
         pot.spent = pot.spent.saturating_add(cost);
         if more > 0 {
@@ -251,7 +271,7 @@ impl Leases {
             let pause = if grant.units == 0 { now.saturating_add(grant.ttl / 16) } else { 0 };
             (pot.asking_until, pot.asking_id) = (pause, 0);
         }
-        (pot.denied_until, pot.denied_from) = (0, 0);
+        (pot.denied_until, pot.retry_at, pot.denied_from, pot.again_id) = (0, 0, 0, 0);
         if grant.units == 0 {
             return None;
         }
@@ -273,6 +293,8 @@ impl Leases {
         let again = pot.denied_from.saturating_add(denial.recheck);
         let memory = if now < again { again } else { now.saturating_add(MAX_MEMORY) };
         pot.denied_until = denial.until.min(memory).min(now.saturating_add(MAX_MEMORY));
+        pot.retry_at = denial.until;
+        pot.one_by_one = denial.one_by_one;
         pot.denied_cost = denial.cost;
         pot.denied_by = denial.by.min(usize::from(u8::MAX)) as u8; // at most MAX_LAYERS
     }
@@ -316,9 +338,41 @@ impl Leases {
         }
     }
 
-    /// Has the fallback admitted since this was asked last?
-    pub fn take_fell_back(&mut self, key: u64) -> bool {
-        self.find(key).is_some_and(|pot| core::mem::take(&mut pot.fell_back))
+    /// Has the fallback admitted something that the store has to be told, and
+    /// is it not being told? Then it is, until `deadline`.
+    pub fn take_fell_back(&mut self, key: u64, deadline: Nanos, now: Nanos) -> bool {
+        let Some(pot) = self.find(key).filter(|pot| pot.fell_back && pot.owing_until <= now) else {
+            return false;
+        };
+        (pot.fell_back, pot.owing_until) = (false, deadline);
+        true
+    }
+
+    /// Dates what the store last said later, by as long as that is ago and at
+    /// most by `span`, once: while grants were spent nobody heard what others
+    /// took meanwhile, so what time gives back is taken for spent as well.
+    pub fn redate(&mut self, key: u64, span: Nanos, now: Nanos) {
+        let Some(pot) = self.find(key).filter(|pot| !pot.redated && pot.told_at > 0) else { return };
+        let span = now.saturating_sub(pot.told_at).min(span);
+        for told in &mut pot.told {
+            told.reset_at = told.reset_at.saturating_add(span);
+        }
+        pot.redated = true;
+    }
+
+    /// The store was told, or it was not.
+    pub fn owing(&mut self, key: u64, was_told: bool) {
+        if let Some(pot) = self.find(key) {
+            pot.owing_until = 0;
+            pot.fell_back |= !was_told;
+        }
+    }
+
+    /// What was denied may be admitted: the limits have changed.
+    pub fn forget_denials(&mut self) {
+        for pot in &mut self.pots {
+            (pot.denied_until, pot.retry_at, pot.denied_from, pot.again_id) = (0, 0, 0, 0);
+        }
     }
 
     /// Where the key's pot is, if it has one: the place of what a host keeps
@@ -398,7 +452,7 @@ impl Leases {
 
 impl Pot {
     fn tell(&mut self, decisions: &[Decision], now: Nanos) {
-        self.told_at = now.max(1);
+        (self.told_at, self.redated) = (now.max(1), false);
         for (told, decision) in self.told.iter_mut().zip(decisions) {
             let reset_at = now.saturating_add(decision.reset_after);
             *told = Told { remaining: decision.remaining, reset_at };
@@ -446,6 +500,9 @@ impl Pot {
     fn unanswered(&mut self, id: u64) {
         if self.asking_id == id {
             (self.asking_until, self.asking_id) = (0, 0);
+        }
+        if self.again_id == id {
+            (self.denied_until, self.again_id) = (0, 0);
         }
     }
 

@@ -278,6 +278,7 @@ impl Store {
     /// What was fetched ahead is still spent.
     pub fn set_region(&mut self, region: Share) {
         self.region = region;
+        self.leases.forget_denials();
     }
 
     /// What the breaker does with calls.

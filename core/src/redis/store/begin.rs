@@ -227,6 +227,7 @@ impl Store {
         if let Some(flight) = self.flights.get_mut(place) {
             flight.dry = asked.dry;
             flight.answer = asked.answer;
+            flight.unanswered = 1; // not before all were asked
             for (room, (at, layer)) in flight.layers.iter_mut().zip(selection.layers().enumerate()) {
                 *room = Some(held(rules, layer, seen, at, host));
             }
@@ -235,6 +236,9 @@ impl Store {
             }
         }
         self.ask_all(place, host);
+        if let Some(flight) = self.flights.get_mut(place) {
+            flight.unanswered = flight.unanswered.saturating_sub(1);
+        }
         if self.conclude(place, host) {
             return Progress::Answered(self.land(place)); // at once, without the store
         }
@@ -364,6 +368,7 @@ fn group<T>(
         tried: 1,
         paid: seen.paid,
         cost: layer.cost,
+        owed: None,
         id: 0,
         asked_at: host.now,
         deadline: host.now.saturating_add(policy.own_timeout().unwrap_or(timeout)),

@@ -136,12 +136,13 @@ impl Store {
         layers: &[Option<Held>; MAX_LAYERS],
         host: &mut Host<'_, '_, T>,
     ) {
+        self.leases.redate(group.pot, group.lease.map_or(0, |lease| lease.ttl), host.now);
         for (index, held) in layers.iter().skip(group.first).take(group.count).flatten().enumerate() {
             let Piece::Some(piece) = self.piece(&held.limit, group) else { continue };
             if piece.algorithm() == Algorithm::Concurrency {
                 continue; // units in flight elsewhere are not this machine's
             }
-            let told = self.told_debt(group, index, &held.limit, host.now) / self.instances.max(1);
+            let told = self.told_debt(group, index, &held.limit, host.now).div_ceil(self.instances.max(1));
             let missing = told.saturating_sub(debt(host.table, held.fingerprint, &piece, host.now));
             if missing > 0 {
                 let left = host.table.peek_fingerprint(held.fingerprint, &piece, 0, host.now).remaining;
@@ -158,7 +159,7 @@ impl Store {
         if piece.algorithm() == Algorithm::Concurrency {
             return 0;
         }
-        let known = self.told_debt(group, index, &held.limit, host.now) / self.instances.max(1);
+        let known = self.told_debt(group, index, &held.limit, host.now).div_ceil(self.instances.max(1));
         debt(host.table, held.fingerprint, &piece, host.now).saturating_sub(known)
     }
 
@@ -166,7 +167,7 @@ impl Store {
     /// does not owe it any more.
     pub(super) fn settle_owed<T>(&self, held: &Held, group: &Group, owed: u64, host: &Host<'_, '_, T>) {
         if let Piece::Some(piece) = self.piece(&held.limit, group) {
-            host.table.refund_fingerprint(held.fingerprint, &piece, owed, host.now);
+            host.table.refund_fingerprint(held.fingerprint, &piece, owed, group.asked_at);
         }
     }
 

@@ -96,6 +96,9 @@ pub(super) struct Group {
     pub(super) tried: u32,
     pub(super) paid: Paid,
     pub(super) cost: u64,
+    /// Only this is told to the store: which of the limits, and the units
+    /// that were admitted without it.
+    pub(super) owed: Option<(usize, u64)>,
     pub(super) id: u64,
     pub(super) asked_at: Nanos,
     pub(super) deadline: Nanos,

@@ -18,12 +18,26 @@ use crate::time::{NEVER, Nanos};
 /// over: 0.5 s.
 const GIVEN_BACK: Nanos = 500_000_000;
 
+/// What is told where this region has no part of a limit: come back in a
+/// second, when it may have one.
+const NOTHING: Decision = Decision {
+    allowed: false,
+    limit: 0,
+    remaining: 0,
+    retry_after: 1_000_000_000,
+    reset_after: 1_000_000_000,
+    delay: 0,
+};
+
 impl Store {
     /// The integers that a call was answered with.
     pub fn replied<T: Transport>(&mut self, ticket: u64, integers: &[i64], host: &mut Host<'_, '_, T>) {
         let Some((place, _, group)) = self.group_of(ticket) else {
             return self.answered(ticket, &mut [], 0, host);
         };
+        if group.owed.is_some() {
+            return self.answered(ticket, &mut [], 0, host);
+        }
         let mut limits = [None; MAX_LAYERS];
         self.limits_of(place, &group, &mut limits);
         let mut decisions = [NONE; MAX_LAYERS];
@@ -51,7 +65,9 @@ impl Store {
         self.breaker.succeeded(host.now);
         let Some((place, index, group)) = self.group_of(ticket) else { return };
         host.metrics.latency.record(host.now.saturating_sub(group.asked_at));
-        if decisions.len() == group.count {
+        if group.owed.is_some() {
+            self.owed_is_told(place, &group, true, host);
+        } else if decisions.len() == group.count {
             self.settle(place, index, group, decisions, units, host);
         } else {
             self.unanswered(place, index, &group, host);
@@ -74,7 +90,11 @@ impl Store {
         if failure != Failure::Key {
             self.note_failure(&group, host);
         }
-        self.unanswered(place, index, &group, host);
+        if group.owed.is_some() {
+            self.owed_is_told(place, &group, false, host);
+        } else {
+            self.unanswered(place, index, &group, host);
+        }
     }
 
     fn unanswered<T: Transport>(
@@ -109,6 +129,11 @@ impl Store {
         mut group: Group,
         host: &mut Host<'_, '_, T>,
     ) {
+        if self.has_no_part(place, &group) {
+            let mut decisions = [NOTHING; MAX_LAYERS];
+            let decisions = decisions.get_mut(..group.count).unwrap_or(&mut []);
+            return self.settle(place, index, group, decisions, 0, host);
+        }
         if self.breaker.allows(host.now) {
             self.charge_fallback(place, &group, host);
             group.id = self.id();
@@ -194,7 +219,7 @@ impl Store {
             Some((by, denial)) => {
                 if denial.retry_after != NEVER && !self.has(place, &group, Algorithm::Concurrency) {
                     let until = host.now.saturating_add(denial.retry_after);
-                    let denial = self.denial(&group, by, until);
+                    let denial = self.denial(place, &group, by, until);
                     self.leases.deny(pot, &denial, decisions, host.now);
                 } else {
                     self.leases.unanswered(pot, group.id);
@@ -280,13 +305,18 @@ impl Store {
         send(number, group, &limits, op, host)
     }
 
-    /// Charges the store what the fallback admitted while it was away.
+    /// Charges the store what the fallback admitted while it was away. This
+    /// machine is relieved of it when the store has answered, not before: a
+    /// store that takes calls and does not answer hands out nothing.
     fn charge_fallback<T: Transport>(&mut self, place: usize, group: &Group, host: &mut Host<'_, '_, T>) {
-        if !self.leases.take_fell_back(group.pot) {
+        let deadline = host.now.saturating_add(1_000_000_000);
+        if !self.leases.take_fell_back(group.pot, deadline, host.now) {
             return;
         }
         let mut limits = [None; MAX_LAYERS];
         self.limits_of(place, group, &mut limits);
+        let mut was_told = true;
+        let mut is_told = false;
         for index in 0..group.count {
             let held = self.flights.get(place).and_then(|flight| *flight.layers.get(group.first + index)?);
             let (Some(held), Some(Some(limit))) = (held, limits.get(index)) else { continue };
@@ -294,15 +324,59 @@ impl Store {
             if owed == 0 {
                 continue;
             }
-            let key = group.text.of(group.piece_number(), index);
-            let asks = [Ask { key: key.as_bytes(), limit }];
-            let op = Op::Check { cost: 0, more: 0, share: 1, owed, id: self.id() };
-            let call = Call { asks: &asks, op };
-            if host.transport.send(NOBODY, &call, group.deadline, host.now) {
-                host.metrics.count(StoreEvent::Call);
-                self.settle_owed(&held, group, owed, host);
-            }
+            let telling = self.tell_owed(group, (index, owed), &held, limit, deadline, host);
+            was_told &= telling;
+            is_told |= telling;
         }
+        if !is_told {
+            self.leases.owing(group.pot, was_told);
+        }
+    }
+
+    fn tell_owed<T: Transport>(
+        &mut self,
+        group: &Group,
+        (index, owed): (usize, u64),
+        held: &Held,
+        limit: &Limit,
+        deadline: Nanos,
+        host: &mut Host<'_, '_, T>,
+    ) -> bool {
+        let Some(room) = self.claim_flight(Phase::Background, 0, host.now) else { return false };
+        let (owed_of, asked_at, paid) = (Some((index, owed)), host.now, Paid::Asked);
+        let id = self.id();
+        self.set_group(room, 0, Group { owed: owed_of, asked_at, deadline, id, paid, ..*group });
+        let Some(flight) = self.flights.get_mut(room) else { return false };
+        flight.unanswered = 1;
+        if let Some(layer) = flight.layers.get_mut(group.first + index) {
+            *layer = Some(*held);
+        }
+        let ticket = ticket(room, flight.generation, 0);
+        let key = group.text.of(group.piece_number(), index);
+        let asks = [Ask { key: key.as_bytes(), limit }];
+        let op = Op::Check { cost: 0, more: 0, share: 1, owed, id };
+        if host.transport.send(ticket, &Call { asks: &asks, op }, deadline, host.now) {
+            host.metrics.count(StoreEvent::Call);
+            return true;
+        }
+        self.free_flight(room);
+        false
+    }
+
+    fn owed_is_told<T: Transport>(
+        &mut self,
+        place: usize,
+        group: &Group,
+        was_told: bool,
+        host: &mut Host<'_, '_, T>,
+    ) {
+        let (index, owed) = group.owed.unwrap_or_default();
+        let held = self.flights.get(place).and_then(|flight| *flight.layers.get(group.first + index)?);
+        if let Some(held) = held.filter(|_| was_told) {
+            self.settle_owed(&held, group, owed, host);
+        }
+        self.leases.owing(group.pot, was_told);
+        self.free_flight(place);
     }
 
     /// The next request of this cost cannot fit before then: the store need
@@ -314,17 +388,23 @@ impl Store {
         let waits =
             waits.filter_map(|(by, (limit, decision))| Some((next_fit(limit, decision, group.cost)?, by)));
         if let Some((wait, by)) = waits.max() {
-            let denial = self.denial(group, by, now.saturating_add(wait));
+            let denial = self.denial(place, group, by, now.saturating_add(wait));
             self.leases.deny(group.pot(), &denial, decisions, now);
         }
     }
 
-    /// Alone, nobody else gives back what the store has not.
-    fn denial(&self, group: &Group, by: usize, until: Nanos) -> Denial {
+    fn denial(&self, place: usize, group: &Group, by: usize, until: Nanos) -> Denial {
+        // Alone, nobody else gives back what the store has not.
         let is_alone = self.instances.saturating_mul(self.workers) == 1;
         let lease = group.lease.filter(|_| !is_alone);
         let recheck = lease.map_or(Nanos::MAX, |lease| lease.ttl.saturating_add(GIVEN_BACK));
-        Denial { id: group.id, cost: group.cost, by, until, recheck }
+        let held = self.flights.get(place).and_then(|flight| flight.layers.get(group.first + by)?.as_ref());
+        let one_by_one = held.is_some_and(|held| {
+            matches!(held.limit.algorithm(), Algorithm::TokenBucket | Algorithm::SlidingWindow)
+        });
+        // Where units come faster than answers do, all may ask.
+        let one_by_one = one_by_one && (group.lease.is_some() || is_slow(group, until));
+        Denial { id: group.id, cost: group.cost, by, until, one_by_one, recheck }
     }
 
     pub(super) fn remember_origin(&mut self, place: usize, group: &Group, now: Nanos) {
@@ -345,6 +425,28 @@ impl Store {
         for (room, held) in limits.iter_mut().zip(held) {
             *room = Some(self.counted(&held.limit, group.piece, group.pieces));
         }
+    }
+
+    /// Has this region, or this piece of a divided key, no unit of a limit?
+    fn has_no_part(&self, place: usize, group: &Group) -> bool {
+        if self.region.is_whole() || group.cost == 0 {
+            return false; // rules have no more pieces than units
+        }
+        let Some(flight) = self.flights.get(place) else { return false };
+        let held = flight.layers.iter().skip(group.first).take(group.count).flatten();
+        let share = Share::nth(u64::from(group.piece), u64::from(group.pieces));
+        let is_nothing = |limit: &Limit| {
+            let part = self.region.of_limit(limit);
+            let whole = share.is_ok_and(|share| share.is_whole());
+            match part {
+                Ok(Piece::Nothing) => true,
+                Ok(Piece::Some(part) | Piece::Fraction(part)) if !whole => {
+                    matches!(share.and_then(|share| share.of_limit(&part)), Ok(Piece::Nothing))
+                }
+                _ => false,
+            }
+        };
+        held.into_iter().any(|held| is_nothing(&held.limit))
     }
 
     /// A limit as the store counts it.
@@ -383,7 +485,9 @@ impl Store {
     fn note_failure<T>(&mut self, group: &Group, host: &mut Host<'_, '_, T>) {
         self.breaker.failed(host.now);
         self.probe_key = group.text.probe();
-        self.patience = group.deadline.saturating_sub(group.asked_at).max(1_000_000);
+        if group.owed.is_none() {
+            self.patience = group.deadline.saturating_sub(group.asked_at).max(1_000_000);
+        }
         self.note_breaker(host.metrics);
     }
 
@@ -435,6 +539,11 @@ pub(super) fn send<T: Transport>(
         host.metrics.count(StoreEvent::Call);
     }
     is_sent
+}
+
+/// Does the next unit take longer than an answer?
+fn is_slow(group: &Group, until: Nanos) -> bool {
+    until >= group.deadline
 }
 
 fn part(limit: &Limit, share: Share) -> Limit {

@@ -1,0 +1,217 @@
+//! While the store is slow, gone, or comes and goes.
+
+use proptest::prelude::*;
+use tollgate_core::Nanos;
+use tollgate_core::redis::breaker::State;
+use tollgate_core::redis::sim::{NetworkConfig, Outage, OutageKind};
+use tollgate_core::time::SECOND;
+
+use super::cluster::{Cluster, MS, lease, limit, policy, rules, select, setting, token_bucket};
+
+fn kind() -> impl Strategy<Value = OutageKind> {
+    prop::sample::select(vec![
+        OutageKind::Refused,
+        OutageKind::Failing,
+        OutageKind::Lost,
+        OutageKind::Stopped,
+    ])
+}
+
+fn outage(from: Nanos, to: Nanos, kind: OutageKind) -> Outage {
+    Outage { from, to, kind, instance: None }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    /// Law 13: whatever becomes of the store, each request is answered once,
+    /// in time; and at once where the breaker is open. Who cancels is told
+    /// nothing.
+    #[test]
+    fn every_request_is_answered_in_time(
+        setting in setting(), lease in lease(), loss in 0u32..200_000, timeout in 1u64..=20, shards in 1u32..=3,
+        outages in prop::collection::vec((0u64..20_000, 1u64..3_000, kind()), 0..4),
+        choice in prop::sample::select(vec!["local", "allow", "deny"]),
+    ) {
+        let more = format!(
+            r#""timeout": "{timeout}ms", "on_store_error": "{choice}", "shards": {shards} {lease}"#
+        );
+        let slow = r#""timeout": "15ms", "dry_run": true"#;
+        let rules = rules(&[
+            policy("p", &token_bucket("30/s", 30), &more),
+            policy("q", &limit("fixed_window", "7/s"), slow),
+            policy("r", &limit("sliding_log", "9/s"), r#""timeout": "2ms""#),
+        ]);
+        let selection = select(&rules, "u");
+        let mut cluster = setting.cluster();
+        cluster.world.network().set(NetworkConfig { loss, ..setting.network });
+        let start = cluster.world.now();
+        for (from, span, kind) in outages {
+            let from = start + from * MS;
+            cluster.world.network().plan(outage(from, from + span * MS, kind));
+        }
+        for (gap, instance, drawn) in &setting.schedule {
+            cluster.run_for(gap * MS);
+            let is_open = cluster.world.instance(*instance).unwrap().state() != State::Closed;
+            let number = cluster.ask(*instance, &rules, &selection);
+            prop_assert!(!is_open || cluster.asked[number].told.is_some(), "the breaker is open");
+            if drawn % 7 == 0 {
+                cluster.run_for(drawn % 5 * MS);
+                cluster.cancel(number);
+            }
+        }
+        cluster.settle();
+        for asked in &cluster.asked {
+            if let Some((at, _)) = &asked.told {
+                prop_assert!(at - asked.at <= timeout.max(15) * MS, "{:?}", asked);
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// The store is back: within a second it is asked again. While it is away
+    /// there is one probe at a time, of each instance.
+    #[test]
+    fn the_store_is_in_use_again_within_a_second(
+        seed in any::<u64>(), instances in 1usize..=4, kind in kind(), away in 500u64..=5_000,
+    ) {
+        let rules = rules(&[policy("p", &token_bucket("1000/s", 1000), r#""timeout": "5ms""#)]);
+        let selection = select(&rules, "u");
+        let mut cluster = Cluster::of(instances, seed);
+        let start = cluster.world.now();
+        let end = start + (1_000 + away) * MS;
+        cluster.world.network().plan(outage(start + 1_000 * MS, end, kind));
+        let mut probes = 0;
+        while cluster.world.now() < end + SECOND {
+            for instance in 0..instances {
+                cluster.ask(instance, &rules, &selection);
+            }
+            cluster.run_for(2 * MS);
+            let sent = cluster.world.network().probes() - probes;
+            prop_assert!(sent <= instances as u64, "one at a time");
+            probes += sent;
+        }
+        // The first wait is 100 ms, the longest 500 ms: as many as fit, and one more.
+        prop_assert!(probes <= instances as u64 * (away / 250 + 6), "{} probes in {} ms", probes, away);
+        for instance in 0..instances {
+            prop_assert_eq!(cluster.world.instance(instance).unwrap().state(), State::Closed);
+        }
+        let commands = cluster.world.store().commands();
+        let number = cluster.ask(0, &rules, &selection);
+        cluster.settle();
+        prop_assert!(cluster.world.store().commands() > commands);
+        prop_assert!(!cluster.answer(number).is_degraded(0));
+    }
+
+    /// Case 20: a store that comes and goes each two seconds, under overload,
+    /// hands out one burst more, however often it does.
+    #[test]
+    fn a_flapping_store_hands_out_one_burst_more(
+        seed in any::<u64>(), instances in 1usize..=6, rate in 5u64..=50, burst in 10u64..=100,
+        max in prop_oneof![Just(0u64), 1u64..=100], kind in kind(),
+    ) {
+        let lease = if max > 0 { format!(r#", "lease": {{ "max": {max}, "ttl": "1s" }}"#) } else { String::new() };
+        let text = token_bucket(&format!("{rate}/s"), burst);
+        let rules = rules(&[policy("p", &text, &format!(r#""timeout": "5ms" {lease}"#))]);
+        let selection = select(&rules, "u");
+        let mut cluster = Cluster::of(instances, seed);
+        let start = cluster.world.now();
+        for flap in 0..6 {
+            let from = start + (4 * flap + 2) * SECOND;
+            cluster.world.network().plan(outage(from, from + 2 * SECOND, kind));
+        }
+        for step in 0..26_000u64 / 5 {
+            cluster.ask(usize::try_from(step).unwrap() % instances, &rules, &selection);
+            cluster.run_for(5 * MS);
+        }
+        let span = cluster.world.now() - start;
+        let most = burst + u64::try_from(u128::from(span) * u128::from(rate) / u128::from(SECOND)).unwrap() + burst;
+        prop_assert!(cluster.admitted() <= most, "{} > {}", cluster.admitted(), most);
+    }
+
+    /// Case 17: every instance falls back to its piece, and the pieces add up.
+    #[test]
+    fn pieces_of_a_dead_store_add_up(
+        seed in any::<u64>(), instances in 1usize..=10, burst in 1u64..=60, user in "[a-z]{1,8}",
+    ) {
+        let burst = burst.max(instances as u64);
+        let rules = rules(&[policy("p", &token_bucket("1/h", burst), r#""timeout": "5ms""#)]);
+        let selection = select(&rules, &user);
+        let mut cluster = Cluster::of(instances, seed);
+        let start = cluster.world.now();
+        cluster.world.network().plan(outage(start, Nanos::MAX, OutageKind::Refused));
+        let mut each = vec![0u64; instances];
+        for step in 0..instances * 70 {
+            let number = cluster.ask(step % instances, &rules, &selection);
+            each[step % instances] += u64::from(cluster.answer(number).allowed);
+        }
+        prop_assert_eq!(each.iter().sum::<u64>(), burst, "{:?}", &each);
+        let piece = burst / instances as u64;
+        prop_assert!(each.iter().all(|each| (piece..=piece + 1).contains(each)), "{:?}", &each);
+    }
+}
+
+/// Case 17, in its numbers.
+#[test]
+fn three_instances_share_ten_as_four_three_and_three() {
+    let rules = rules(&[policy("p", &token_bucket("10/h", 10), r#""timeout": "5ms""#)]);
+    let selection = select(&rules, "u");
+    let mut cluster = Cluster::of(3, 1);
+    let start = cluster.world.now();
+    cluster.world.network().plan(outage(start, Nanos::MAX, OutageKind::Lost));
+    let mut each = [0; 3];
+    for step in 0..90 {
+        let number = cluster.ask(step % 3, &rules, &selection);
+        cluster.run_for(6 * MS);
+        each[step % 3] += u64::from(cluster.answer(number).allowed);
+    }
+    each.sort_unstable();
+    assert_eq!(each, [3, 3, 4]);
+}
+
+/// Case 17: 10/s over 20 instances is a half each second for each. At no time
+/// ten at once, and in the long run the whole rate.
+#[test]
+fn twenty_instances_share_ten_as_fractions() {
+    let rules = rules(&[policy("p", &token_bucket("10/s", 10), r#""timeout": "5ms""#)]);
+    let selection = select(&rules, "u");
+    let mut cluster = Cluster::of(20, 1);
+    let start = cluster.world.now();
+    cluster.world.network().plan(outage(start, Nanos::MAX, OutageKind::Refused));
+    for _ in 0..60_000 / 10 {
+        for instance in 0..20 {
+            cluster.ask(instance, &rules, &selection);
+        }
+        cluster.run_for(10 * MS);
+    }
+    let admissions: Vec<Nanos> = cluster.admissions().map(|(at, _)| at).collect();
+    let total = admissions.len() as u64;
+    assert!((590..=610).contains(&total), "{total} in a minute at 10/s");
+    for from in &admissions {
+        let within = admissions.iter().filter(|at| (*from..from + SECOND).contains(at)).count();
+        assert!(within <= 20, "{within} within a second");
+    }
+}
+
+/// A denial that the store told lasts while the store is away.
+#[test]
+fn a_fallback_carries_over_what_was_spent() {
+    let rules = rules(&[policy("p", &token_bucket("30/h", 30), r#""timeout": "5ms""#)]);
+    let selection = select(&rules, "u");
+    let mut cluster = Cluster::of(3, 1);
+    for step in 0..36 {
+        cluster.ask(step % 3, &rules, &selection);
+        cluster.run_for(2 * MS);
+    }
+    assert_eq!(cluster.admitted(), 30);
+    let now = cluster.world.now();
+    cluster.world.network().plan(outage(now, Nanos::MAX, OutageKind::Refused));
+    for step in 0..300 {
+        cluster.ask(step % 3, &rules, &selection);
+        cluster.run_for(2 * MS);
+    }
+    assert_eq!(cluster.admitted(), 30);
+}

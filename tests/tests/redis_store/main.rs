@@ -1,0 +1,9 @@
+//! The laws of a limit that many instances share, in virtual time: the real
+//! [`Store`](tollgate_core::redis::store::Store) in each instance, a network
+//! and a server that are played from a seed.
+
+mod cluster;
+mod faults;
+mod leases;
+mod pieces;
+mod policies;
