@@ -6,6 +6,7 @@ pub mod redis;
 pub mod scripts;
 pub mod redis_cluster;
 pub mod redis_host;
+pub mod redis_sentinel;
 pub mod strategies;
 pub mod subject;
 pub mod vectors;

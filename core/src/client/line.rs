@@ -38,6 +38,8 @@ pub(super) struct Answers {
     pub(super) outcomes: Vec<Outcome>,
     /// Why the connection is of no use any more.
     pub(super) broken: Option<&'static str>,
+    /// It does its work, but a new one would know better where keys are.
+    pub(super) is_stale: bool,
     /// The last thing that went wrong, in a word.
     pub(super) trouble: Option<&'static str>,
 }
@@ -78,7 +80,7 @@ impl Line {
     /// returns, which is about after `timeout` when nothing comes.
     pub(super) fn run(&mut self, calls: &[&Kept], timeout: Duration) -> Answers {
         let timeout = timeout.max(Duration::from_millis(1)); // zero would be none
-        let mut answers = Answers { outcomes: Vec::new(), broken: None, trouble: None };
+        let mut answers = Answers { outcomes: Vec::new(), broken: None, is_stale: false, trouble: None };
         match self {
             Line::Server(connection) => {
                 let commands: Vec<&Cmd> = calls.iter().map(|call| &call.command).collect();
@@ -198,7 +200,7 @@ fn follow(
             _ => return reply,
         };
         if !is_asking {
-            answers.broken = Some("moved"); // the next connection knows the slots as they are
+            answers.is_stale = true;
         }
         let to = error.redirect_node().and_then(|(node, _)| node.rsplit_once(':'));
         let Some((host, port)) = to.and_then(|(host, port)| Some((host, port.parse().ok()?))) else {
@@ -267,8 +269,7 @@ impl Word {
         }
         let line = format!("{} {}", error.code().unwrap_or("ERR"), error.detail().unwrap_or_default());
         let why = Why::of(line.as_bytes());
-        let is_broken =
-            matches!(why, Why::ReadOnly | Why::Auth | Why::ClusterDown | Why::NoWrites | Why::Moved { .. });
+        let is_broken = matches!(why, Why::ReadOnly | Why::Auth | Why::ClusterDown | Why::NoWrites);
         let failure = if why.is_store_failure() { Failure::Store } else { Failure::Key };
         Word { word: why.name(), failure, is_broken }
     }

@@ -457,6 +457,13 @@ impl Shared {
             let more = self.tell(job.store, table, job.waiter.as_ref(), &told);
             self.put_all(more, table);
         }
+        if answers.is_stale
+            && answers.broken.is_none()
+            && let Ok(fresh) = Line::open(&self.target, self.connect_timeout)
+        {
+            *line = fresh;
+            self.metrics.count(StoreEvent::Connected);
+        }
         answers.broken.is_none()
     }
 
