@@ -69,8 +69,8 @@ const START: Nanos = 1_790_000_000_123_456_000;
 /// The latest instant of random traffic.
 const END: Nanos = 9_000_000_000 * SECOND;
 const MILLI: Nanos = 1_000_000;
-/// Milliseconds that a call may take.
-const SLACK: u64 = 3;
+/// Milliseconds that a call may take on a machine with other work.
+const SLACK: u64 = 25;
 
 /// Scripts on a server whose keys expire by the test's clock, and must have a TTL after each call.
 struct World {

@@ -7,15 +7,15 @@
 --
 -- Two forms of state:
 --
---   base + count * 375e9 + tat % 375e9
+--   base + count * 300e9 + tat % 300e9
 --     of a rate with a token of whole microseconds that divide 210 days:
 --     2^a 3^b 5^c 7^d, and base = (1 + ((d * 10 + c) * 5 + b) * 15 + a) * 6e12
 --     tells which, exactly. tat is the instant in microseconds at which the
---     bucket is full. It is told only modulo 375e9 us (4.3 days), as the TTL
---     ends it long before that is ambiguous: such a bucket fills in 26 hours.
---     count is how many tokens were taken since the bucket was last full, up
---     to 15, which means any number: a clock that steps back to before that
---     instant stands still there.
+--     bucket is full. It is told only modulo 300e9 us (83 hours), as the TTL
+--     ends it before that is ambiguous: such a bucket fills in 26 hours.
+--     count is how many tokens were taken since the bucket was last full; 12
+--     to 19 mean any number. A clock that steps back to before that instant
+--     stands still there.
 --   b <s> <n> <debt> <part> <tick> <whole> <part of a token> <unit>
 --     of any rate: the latest instant at which something was charged, the
 --     debt then, and the rate it is counted at.
@@ -65,18 +65,18 @@ local function bucket(key, is_leaky)
     units, parts = old[3] - elapsed, old[4]
   elseif state and #state < 17 and tonumber(state) then
     local code = floor(state / 6e12) - 1
-    local tat = state % 6e12 % 375e9
-    local count = floor(state % 6e12 / 375e9)
+    local tat = state % 6e12 % 300e9
+    local count = floor(state % 6e12 / 300e9)
     old_unit, old_tick, old_whole, old_part = 1, 1, 1000, 0
     for _, power in ipairs({ { 2, 15 }, { 3, 5 }, { 5, 10 }, { 7, 2 } }) do
       for _ = 1, code % power[2] do old_whole = old_whole * power[1] end
       code = floor(code / power[2])
     end
-    units = tat - s % 375000 * 1000000 - floor(n / 1000)
-    if units < -1875e8 then units = units + 375e9 elseif units > 1875e8 then units = units - 375e9 end
+    units = tat - s % 300000 * 1000000 - floor(n / 1000)
+    if units < -197e9 then units = units + 300e9 elseif units > 103e9 then units = units - 300e9 end
     units = units * 1000 - n % 1000
     local held = count * old_whole
-    if count < 15 and units > held then
+    if count < 12 and units > held then
       at_s = at_s + floor((at_n + units - held) / 1e9)
       at_n = (at_n + units - held) % 1e9
       units = held
@@ -166,11 +166,11 @@ local function bucket(key, is_leaky)
       call('DEL', key)
     elseif is_changed or is_carried then
       local text
-      if base >= 0 and units % 1000 == 0 and at_n % 1000 == 0 and units < 15e13 then
+      if base >= 0 and units % 1000 == 0 and at_n % 1000 == 0 and units < 9.4e13 then
         local count = ceil(units, whole)
-        if count > 15 then count = 15 end
-        local tat = at_s % 375000 * 1000000 + (at_n + units) / 1000
-        text = ('%d'):format(base + count * 375e9 + tat % 375e9)
+        if count > 12 then count = 12 end
+        local tat = at_s % 300000 * 1000000 + (at_n + units) / 1000
+        text = ('%d'):format(base + count * 300e9 + tat % 300e9)
       else
         text = ('b %d %d %d %d %d %d %d %d'):format(at_s, at_n, units, parts, tick, whole, part, unit)
       end

@@ -21,6 +21,10 @@ function kinds.s(key)
     return (made_s + period_s - at_s) * 1e9 + (made_n + period_n - at_n)
   end
 
+  local function micros(made_s, made_n)
+    return (made_s + period_s - at_s) * 1e6 + ceil(made_n + period_n - at_n, 1000)
+  end
+
   local newest, oldest = entry(-1), nil
   if newest then
     if newest.s > s or newest.s == s and newest.n > n then at_s, at_n = newest.s, newest.n end
@@ -31,7 +35,7 @@ function kinds.s(key)
     end
     newest = oldest and newest
   end
-  local pending, is_changed = 0, false
+  local pending = 0
   local top = newest and newest.total or 0
   local base = oldest and oldest.total - oldest.units or 0
   local account = {}
@@ -87,16 +91,15 @@ function kinds.s(key)
           if entry(middle).total >= enough then high = middle else low = middle + 1 end
         end
         local found = newest and entry(low)
-        wait = found and leaves(found.s, found.n) or leaves(at_s, at_n)
-        wait = ceil(wait, 1000)
+        wait = found and micros(found.s, found.n) or micros(at_s, at_n)
       end
     end
     if pending > 0 then
-      reset = leaves(at_s, at_n)
+      reset = micros(at_s, at_n)
     elseif newest and spent() > 0 then
-      reset = leaves(newest.s, newest.n)
+      reset = micros(newest.s, newest.n)
     end
-    return fits, account.left(), wait, ceil(reset, 1000), 0
+    return fits, account.left(), wait, reset, 0
   end
 
   return account

@@ -5,7 +5,8 @@
 -- KEYS[1]   the bucket
 -- ARGV[1]   the request and the limit, for check.lua; ends with the TTL in ms
 -- ARGV[2]   where the states of this rate begin; the rest only with this one
--- ARGV[3]   microseconds that this request takes
+-- ARGV[3]   what it adds to the state: the microseconds that it takes, and
+--           300e9 for each token, up to 12 of them
 -- ARGV[4]   microseconds that the bucket may be short of full for it to fit
 -- ARGV[5]   tokens that this request takes, where it is more than one
 --
@@ -22,46 +23,43 @@ local call, key, given = redis.call, KEYS[1], ARGV
 local t = call('TIME') local s, n = t[1], t[2] * 1000
 local base = given[2]
 if base and n % 1000 == 0 then
-  local take, tokens = given[3], given[5] and given[5] + 0 or 1
-  local state = redis.pcall('INCRBY', key, take)
+  local step, tokens = given[3], given[5] and given[5] + 0 or 1
+  local state = redis.pcall('INCRBY', key, step)
   if type(state) == 'number' then -- else there is another form of state, or an error to come
+    local take = step % 300e9
     local at = state - base
-    local tat = at % 375e9
-    local now = s % 375000 * 1000000 + n / 1000
-    local count, debt = (at - tat) / 375e9, tat - now
-    if debt < -1875e8 then debt = debt + 375e9 elseif debt > 1875e8 then debt = debt - 375e9 end
+    local tat = at % 300e9
+    local now = s % 300000 * 1000000 + n / 1000
+    local count, debt = (at - tat) / 300e9, tat - now
+    if debt < -197e9 then debt = debt + 300e9 elseif debt > 103e9 then debt = debt - 300e9 end
     local ahead = debt - take
-    if count >= 0 and count < 16 and tat >= take + 0 then -- else another rate's, or none, or beyond its end
+    if tokens > 12 then tokens = 12 end
+    if count >= tokens and count < tokens + 20 and tat >= take then -- else another rate's, or none, or beyond its end
       if ahead < 0 then
-        debt = take + 0
-        if tokens > 15 then tokens = 15 end
-        call('INCRBY', key, ('%d'):format((tokens - count) * 375e9 + (now + take) % 375e9 - tat))
+        debt = take
+        call('INCRBY', key, ('%d'):format((tokens - count) * 300e9 + (now + take) % 300e9 - tat))
       else
-        if count < 15 then
-          local held = count * (take / tokens)
+        if count - tokens < 12 then
+          local held = (count - tokens) * (take / (given[5] or 1))
           if ahead > held then -- the clock stepped back
             ahead, debt = held, held + take
           end
         end
         if ahead > given[4] + 0 then
-          call('INCRBY', key, '-' .. take)
+          call('INCRBY', key, '-' .. step)
           if call('PTTL', key) < 0 then call('PEXPIRE', key, given[1]:match('%d+$')) end
           return given[5] and { -1 - ahead, ahead - given[4] } or -1 - ahead
         end
-        if count < 15 then
-          if count + tokens > 15 then tokens = 15 - count end
-          call('INCRBY', key, ('%d'):format(tokens * 375e9))
-        end
+        if count >= 20 then call('INCRBY', key, count < 28 and '-2400000000000' or '-4800000000000') end
       end
       if call('PTTL', key) * 1000 < debt + 1000 then call('PEXPIRE', key, given[1]:match('%d+$')) end
       return debt
     end
-    if state == take + 0 then -- there was none
-      if tokens > 15 then tokens = 15 end
-      local full = ('%d'):format(base + tokens * 375e9 + (now + take) % 375e9)
+    if state == step + 0 then -- there was none
+      local full = ('%d'):format(base + tokens * 300e9 + (now + take) % 300e9)
       call('SET', key, full, 'PX', given[1]:match('%d+$'))
-      return state
+      return take
     end
-    call('INCRBY', key, '-' .. take)
+    call('INCRBY', key, '-' .. step)
   end
 end

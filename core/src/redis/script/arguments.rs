@@ -30,8 +30,12 @@ const MOST_PARTS: u128 = 1 << 33;
 const MOST_ODD: Nanos = 10 * 86_400 * SECOND;
 /// The longest time to fill that the short form of a bucket's state can tell.
 const MOST_SHORT: u64 = 26 * 3_600 * 1_000_000;
-/// States of the short form: 16 counts, each of 375,000 seconds.
-const SHORT: u64 = 16 * 375_000 * 1_000_000;
+/// Microseconds that the short form of a bucket's state tells apart.
+const ROUND: u64 = 300_000 * 1_000_000;
+/// States of the short form, of one rate: 20 counts of tokens.
+const SHORT: u64 = 20 * ROUND;
+/// Tokens that are counted.
+const COUNTED: u64 = 12;
 
 /// A limit that no script can count exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -249,7 +253,7 @@ fn by_the_shortest_way(ask: &Ask<'_>, cost: u64, each: &mut dyn FnMut(&[u8])) {
     let take = token * cost; // cost is at most the burst, which fills in a day or so
     let mut number = |number: u64| each(itoa::Buffer::new().format(number).as_bytes());
     number(base);
-    number(take);
+    number(take + cost.min(COUNTED) * ROUND);
     number(token * limit.burst() - take);
     if cost > 1 {
         number(cost);

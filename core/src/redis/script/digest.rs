@@ -5,14 +5,14 @@ use super::ScriptId;
 
 pub(super) const fn of(script: ScriptId) -> &'static [u8; 40] {
     match script {
-        ScriptId::TokenBucket => b"ec8588e40ae589a483703c3198ba8e729d4852f7",
-        ScriptId::LeakyBucket => b"6d3c79d8e14976355faf987f1562e0754537c2a0",
+        ScriptId::TokenBucket => b"5503e89781326efe25052ec662337deecd63c42f",
+        ScriptId::LeakyBucket => b"0badb56fea7392107e5a0b2d9495171fa43dbdf1",
         ScriptId::FixedWindow => b"176f22e8c54fd80ebdcc2bc858f4e43bcdbf4dc3",
         ScriptId::SlidingWindow => b"5d6a9266b6dd22caff205a3976eda2cbc800dfd4",
-        ScriptId::SlidingLog => b"92ad65a7b25567187e0aaccd2b309f9e31690afd",
+        ScriptId::SlidingLog => b"1d8d91ecc5044ab67a043d969553677fa7a14cfb",
         ScriptId::Concurrency => b"18815f4aeea1a69cad87f84d92a12e9598c0b860",
-        ScriptId::Multi => b"421ba015fbff4c237b92dc86460e8cdaa1512125",
-        ScriptId::GiveBack => b"41e8379517dc216acd22ba98a18c79582b8054f4",
+        ScriptId::Multi => b"47facc52780e36b1a46836549b2dff6ec01d08bd",
+        ScriptId::GiveBack => b"492760b519814225a6900eef853f4c38430d5661",
     }
 }
 

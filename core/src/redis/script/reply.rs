@@ -131,7 +131,7 @@ mod tests {
             (&[limit], &[5, 1, 2, 3]),
             (&[limit, limit], &[0, 1, 0, 0, 0, 0]),
             (&[limit], &[0, 2, 0, 0, 0, 0]),
-            (&[limit], &[-1, 150_000]),
+            (&[limit], &[5, 150_000]),
         ] {
             assert_eq!(read(limits, integers), Err(Malformed(integers.len())), "{integers:?}");
         }
