@@ -8,6 +8,8 @@ use std::time::Duration;
 use redis::cmd;
 use tollgate_core::redis::cluster::RouterConfig;
 use tollgate_core::redis::link::{LinkConfig, Refused};
+use tollgate_core::redis::script::{Ask, Call, Op, decode};
+use tollgate_core::{Decision, Limit};
 use tollgate_tests::redis::Server;
 use tollgate_tests::redis_host::{ADD, Add, Host};
 
@@ -15,6 +17,8 @@ const SECOND: Duration = Duration::from_secs(1);
 /// "Within a second", on a machine that does other things as well.
 const RECOVERY: Duration = Duration::from_millis(1500);
 const LONG: Duration = Duration::from_secs(20);
+const NOTHING: Decision =
+    Decision { allowed: false, limit: 0, remaining: 0, retry_after: 0, reset_after: 0, delay: 0 };
 
 fn link() -> LinkConfig<'static> {
     LinkConfig { scripts: Some(&[ADD]), ..LinkConfig::default() }
@@ -348,4 +352,41 @@ fn a_probe_says_whether_writes_are_taken() {
     }
     let ttl: i64 = cmd("PTTL").arg("probe").query(&mut admin).unwrap();
     assert!(ttl != -1, "every key has a time to live");
+}
+
+#[test]
+fn the_calls_of_limits_are_sent_by_their_digests_and_are_loaded_again() {
+    let server = Server::start(&[]);
+    let mut host = host(&[&tcp(&server)], LinkConfig::default());
+    ready(&mut host);
+    let texts = [
+        "10/s burst 3",
+        "leaky_bucket 10/s burst 3",
+        "fixed_window 3/m",
+        "sliding_window 3/m",
+        "sliding_log 3/m",
+        "concurrency 3/m",
+    ];
+    let limits: Vec<Limit> = texts.iter().map(|text| text.parse().unwrap()).collect();
+    let keys: Vec<Vec<u8>> = (0..limits.len()).map(|place| format!("{{t}}:{place}").into_bytes()).collect();
+    let asks: Vec<Ask<'_>> =
+        keys.iter().zip(&limits).map(|(key, limit)| Ask { key: key.as_slice(), limit }).collect();
+    let mut calls: Vec<&[Ask<'_>]> = asks.chunks(1).collect();
+    calls.push(&asks); // all of them at once
+    for round in 0..2 {
+        for asks in &calls {
+            let () = cmd("SCRIPT").arg("FLUSH").query(&mut server.connection()).unwrap();
+            let id = host.outcomes.len() as u64;
+            let op = Op::Check { cost: 1, more: 0, share: 1, owed: 0, id };
+            host.send(id, &Call { asks, op }, LONG).unwrap();
+            finish(&mut host);
+            let outcome = host.outcomes.last().unwrap().result.clone();
+            let integers = outcome.unwrap_or_else(|why| panic!("{why}"));
+            let mut decisions = [NOTHING; 6];
+            let of = &mut asks.iter().map(|ask| ask.limit);
+            decode(of, &integers, &mut decisions[..asks.len()]).unwrap();
+            assert!(decisions[..asks.len()].iter().all(|decision| decision.allowed || round > 0));
+        }
+    }
+    assert_eq!(host.connects, 1);
 }

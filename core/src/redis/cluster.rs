@@ -14,8 +14,9 @@
 //! not execute, so that it may be sent again: `MOVED` to the slot's new node,
 //! which is remembered; `ASK` to the node it names, this once; `TRYAGAIN`
 //! (keys of one call on two nodes, while their slot moves) to the slot's node,
-//! after a wait of 1 ms that doubles each time. All of it within the call's
-//! deadline, with [`MAX_WAITS`] waits and [`MAX_HOPS`] hops between them at most.
+//! after a wait of 1 ms that doubles each time, and so after [`MAX_HOPS`] hops
+//! between nodes that do not agree yet. All of it within the call's deadline,
+//! with [`MAX_WAITS`] waits at most.
 //!
 //! Which node serves which slot is asked (`CLUSTER SLOTS`) of the first node
 //! that answers, after a `MOVED`, and for as long as a node cannot be reached;
@@ -45,9 +46,9 @@ pub use slot::key_slot;
 pub const SLOTS: u16 = 16_384;
 /// The most nodes that are connected at a time.
 pub const MAX_NODES: usize = 64;
-/// How often a call is sent on.
+/// How often a call is sent on before it waits.
 pub const MAX_HOPS: u8 = 5;
-/// How often a call waits for its slot: 255 ms in all.
+/// How often a call waits, for its slot or for nodes to agree: 255 ms in all.
 pub const MAX_WAITS: u8 = 8;
 
 const MILLISECOND: Nanos = 1_000_000;

@@ -98,7 +98,9 @@ impl Router {
         let ticket = node.link.finish_redirect()?.ticket;
         let failed = Some(Step::Failed { ticket, line });
         let Some((mut entry, len)) = copied else { return failed };
-        if entry.hops >= MAX_HOPS || (why == Why::TryAgain && entry.waits >= MAX_WAITS) {
+        // Two nodes that each name the other do not agree yet: that takes a moment.
+        let waits = why == Why::TryAgain || entry.hops >= MAX_HOPS;
+        if waits && entry.waits >= MAX_WAITS {
             return failed;
         }
         let target = match to {
@@ -107,7 +109,7 @@ impl Router {
         };
         let cluster = self.cluster.as_mut()?;
         let (ask, at) = match (why, target) {
-            (Why::TryAgain, _) => {
+            _ if waits => {
                 let wait = MILLISECOND.checked_shl(u32::from(entry.waits)).unwrap_or(REFRESH);
                 entry.waits = entry.waits.saturating_add(1);
                 entry.hops = 0;
@@ -124,7 +126,7 @@ impl Router {
         };
         if let Why::Moved { slot, .. } | Why::Ask { slot, .. } = why {
             entry.slot = slot;
-            entry.hops = entry.hops.saturating_add(1);
+            entry.hops = if waits { 0 } else { entry.hops.saturating_add(1) };
         }
         let bytes = cluster.scratch.get(..len)?;
         let mut at = at;
