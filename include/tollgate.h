@@ -7,12 +7,13 @@
  *   says otherwise, NULL is TOLLGATE_ERR_NULL, a misaligned pointer TOLLGATE_ERR_ALIGN, and an opaque
  *   object that was never made TOLLGATE_ERR_ARGUMENT. "Errors" lists what can happen besides.
  * - Memory is the caller's: ask ..._layout how much and how aligned, then ..._init or ..._attach.
- *   When nobody uses the object any more, the memory is the caller's again. Only rules are made of
- *   memory of the library's, and given back with tollgate_rules_free.
+ *   When nobody uses the object any more, the memory is the caller's again. Only what a ..._free
+ *   function takes back is made of memory of the library's.
  * - Time is the caller's: nanoseconds of one clock that does not jump, such as CLOCK_MONOTONIC.
  * - Every function may be called by any number of threads. A const bucket, table or counter may be
  *   used by any number of threads and processes at once; one that is not const, by one at a time.
- * - Nothing here but tollgate_rules_parse allocates, and nothing locks, blocks or reads a clock.
+ * - Nothing on the way of a request allocates, locks, blocks or reads a clock. Only a tollgate_client,
+ *   which has connections, threads and a clock of its own, does so when it has to ask Redis.
  */
 
 #ifndef TOLLGATE_H
