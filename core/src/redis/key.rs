@@ -6,8 +6,9 @@
 //!   cluster, and so do those of policies that begin with the same value. A
 //!   piece of a limit adds its number to the tag, `{shop-a#3}`, and lies
 //!   elsewhere.
-//! - The rest are the other parts, a colon before each, and `:<n>` for a
-//!   policy's limits after its first.
+//! - The rest are the other parts, a colon before each, `:<n>` for a policy's
+//!   limits after its first, and `#log` or `#hold` for limits that Redis keeps
+//!   in a list or a set.
 //!
 //! Which region asks is not told: regions that share a Redis share the key.
 //!
@@ -31,18 +32,19 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 
 use sha2::{Digest, Sha256};
 
+use crate::limit::Algorithm;
 use crate::policy::{Bytes, KeyPart, Layer, Policy, Rules, value};
 
 /// The longest key, in bytes.
-pub const MAX_KEY: usize = 192;
+pub const MAX_KEY: usize = 200;
 
 /// The longest tag without its piece's number: a value of 64 plain bytes.
 const MAX_TAG: usize = 64;
 /// Kept free for `#` and the number of a piece, so that all pieces have the
 /// same rest.
 const PIECE: usize = 11;
-/// Kept free for `:` and the number of a limit.
-const INDEX: usize = 4;
+/// Kept free for `:` and the number of a limit, and the mark of its kind.
+const INDEX: usize = 4 + 5;
 /// What is left for the rest in the worst case holds `:sha256=` and 32 digits.
 const _: () = assert!(MAX_KEY - 4 - MAX_TAG - PIECE - 2 - crate::policy::MAX_NAME - INDEX >= 40);
 
@@ -67,10 +69,10 @@ impl KeyText {
         self.bytes.get(..self.len()).unwrap_or(&[])
     }
 
-    /// Of the key of a policy's first limit, whole: the key of its limit
-    /// `index`, and of that one's piece.
+    /// Of the [`base`] of a policy's keys: the key of its limit `index`, which
+    /// counts so, and of that one's piece.
     #[must_use]
-    pub fn of(&self, piece: Option<u32>, index: usize) -> KeyText {
+    pub fn of(&self, piece: Option<u32>, index: usize, algorithm: Algorithm) -> KeyText {
         let bytes = self.as_bytes();
         let Some(end) = bytes.iter().position(|byte| *byte == b'}') else { return *self };
         let (tag, rest) = bytes.split_at(end);
@@ -86,6 +88,7 @@ impl KeyText {
             text.put(b":");
             text.put(digits.format(index).as_bytes());
         }
+        text.put(mark(algorithm));
         text
     }
 
@@ -133,6 +136,12 @@ impl Eq for KeyText {}
 /// piece.
 #[must_use]
 pub fn write(rules: &Rules, layer: &Layer<'_>, piece: Option<u32>) -> KeyText {
+    base(rules, layer).of(piece, layer.index, layer.limit.algorithm())
+}
+
+/// What the keys of all limits of a policy are made of, for one subject.
+#[must_use]
+pub fn base(rules: &Rules, layer: &Layer<'_>) -> KeyText {
     let policy = rules.policies().get(layer.policy);
     let parts = policy.map_or(&[][..], Policy::key);
     let name = policy.map_or("", Policy::name).as_bytes();
@@ -147,17 +156,9 @@ pub fn write(rules: &Rules, layer: &Layer<'_>, piece: Option<u32>) -> KeyText {
         }
         _ => text.put(name),
     }
-    let mut digits = itoa::Buffer::new();
-    let unused = PIECE
-        - piece.map_or(0, |piece| {
-            let digits = digits.format(piece).as_bytes();
-            text.put(b"#");
-            text.put(digits);
-            digits.len() + 1 // at most 11
-        });
     text.put(b"}:");
     text.put(name);
-    let room = (MAX_KEY - INDEX).saturating_sub(text.len() + unused); // at least 40
+    let room = (MAX_KEY - INDEX - PIECE).saturating_sub(text.len()); // at least 40
     text.put_bounded(room, b":sha256=", |sink| {
         for (place, (part, value)) in values() {
             if place != tagged && part != KeyPart::Global {
@@ -166,11 +167,18 @@ pub fn write(rules: &Rules, layer: &Layer<'_>, piece: Option<u32>) -> KeyText {
             }
         }
     });
-    if layer.index > 0 {
-        text.put(b":");
-        text.put(digits.format(layer.index).as_bytes());
-    }
     text
+}
+
+/// Logs and holds are lists and sets in Redis, everything else a string: what
+/// lies under a limit's key must not be of another kind when its algorithm
+/// changes.
+fn mark(algorithm: Algorithm) -> &'static [u8] {
+    match algorithm {
+        Algorithm::SlidingLog => b"#log",
+        Algorithm::Concurrency => b"#hold",
+        _ => b"",
+    }
 }
 
 /// The hash tag, as Redis Cluster reads it: what is between the first `{` and
@@ -523,11 +531,15 @@ mod tests {
             let pieces = texts(&rules, &told, &ip, Some(piece));
             let mut firsts = [None; 6];
             for ((policy, _, text), (_, _, of_piece)) in all.iter().zip(&pieces) {
-                // All limits and pieces are made of the first's text.
+                // All limits and pieces are made of the base.
                 let (first, index) = firsts[*policy].map_or((*text, 0), |(first, last)| (first, last + 1));
                 firsts[*policy] = Some((first, index));
-                prop_assert_eq!(first.of(None, index), *text);
-                prop_assert_eq!(first.of(Some(piece), index), *of_piece);
+                let (bucket, log) = (Algorithm::TokenBucket, Algorithm::SlidingLog);
+                prop_assert_eq!(first.of(None, index, bucket), *text);
+                prop_assert_eq!(first.of(Some(piece), index, bucket), *of_piece);
+                let marked = first.of(Some(piece), index, log);
+                prop_assert_eq!(marked.as_bytes(), [of_piece.as_bytes(), b"#log"].concat());
+                prop_assert!(marked.as_bytes().len() <= MAX_KEY);
                 prop_assert_eq!(tag(first.as_bytes()), tag(text.as_bytes()));
                 let probe = first.probe();
                 prop_assert_eq!(tag(probe.as_bytes()), tag(text.as_bytes()));

@@ -114,7 +114,11 @@ impl Store {
         if !self.breaker.allows(host.now) {
             return;
         }
-        let keys: [KeyText; TOLD] = core::array::from_fn(|index| origin.text.of(origin.piece, index));
+        let keys: [KeyText; TOLD] = core::array::from_fn(|index| {
+            let limit = origin.limits.get(index).and_then(|limit| limit.as_ref());
+            limit
+                .map_or_else(KeyText::default, |limit| origin.text.of(origin.piece, index, limit.algorithm()))
+        });
         let mut asks = [Ask { key: &[], limit: first }; TOLD];
         let mut count = 0;
         for ((ask, key), limit) in asks.iter_mut().zip(&keys).zip(origin.limits.iter().flatten()) {

@@ -361,7 +361,7 @@ fn group<T>(
     Some(Group {
         first: seen.first,
         count: seen.count,
-        text: key::write(rules, layer, None), // the first of its policy
+        text: key::base(rules, layer),
         pot: seen.pot,
         pieces: policy.shards().max(1),
         piece: seen.piece,

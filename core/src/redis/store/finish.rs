@@ -199,7 +199,7 @@ impl Store {
             if limit.algorithm() != Algorithm::Concurrency {
                 continue;
             }
-            let key = group.text.of(group.piece_number(), index);
+            let key = group.text.of(group.piece_number(), index, limit.algorithm());
             let expires = now.saturating_add(limit.period());
             let hold = self.holds.keep(key, limit, group, expires, now);
             if let (Some(room), Some(hold)) = (flight.answer.holds.get_mut(at), hold) {

@@ -352,7 +352,7 @@ impl Store {
             *layer = Some(*held);
         }
         let ticket = ticket(room, flight.generation, 0);
-        let key = group.text.of(group.piece_number(), index);
+        let key = group.text.of(group.piece_number(), index, limit.algorithm());
         let asks = [Ask { key: key.as_bytes(), limit }];
         let op = Op::Check { cost: 0, more: 0, share: 1, owed, id };
         if host.transport.send(ticket, &Call { asks: &asks, op }, deadline, host.now) {
@@ -524,7 +524,7 @@ pub(super) fn send<T: Transport>(
 ) -> bool {
     let Some(Some(first)) = limits.first() else { return false };
     let keys: [_; MAX_LAYERS] = core::array::from_fn(|index| match limits.get(index) {
-        Some(Some(_)) => group.text.of(group.piece_number(), index),
+        Some(Some(limit)) => group.text.of(group.piece_number(), index, limit.algorithm()),
         _ => Default::default(),
     });
     let mut asks = [Ask { key: &[], limit: first }; MAX_LAYERS];
