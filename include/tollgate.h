@@ -1195,21 +1195,6 @@ tollgate_status tollgate_store_metrics_read(const tollgate_store_metrics *metric
 /** It is not told which of the instances this one is. */
 #define TOLLGATE_NO_INSTANCE UINT64_MAX
 
-/** There is nothing to do. */
-#define TOLLGATE_ACTION_NONE 0u
-
-/**
- * Open a connection to the address, then call tollgate_redis_connected, or
- * tollgate_redis_disconnected if it fails.
- */
-#define TOLLGATE_ACTION_CONNECT 1u
-
-/**
- * Close the connection, or stop opening it; tollgate_redis_disconnected is
- * not called for it.
- */
-#define TOLLGATE_ACTION_CLOSE 2u
-
 /** The circuit breaker is closed: the store is asked. */
 #define TOLLGATE_BREAKER_CLOSED 0u
 
@@ -1224,7 +1209,7 @@ tollgate_status tollgate_store_metrics_read(const tollgate_store_metrics *metric
  * owns no socket, reads no clock and starts nothing. After any call that may
  * give it something to do, the host
  *
- * 1. does what tollgate_redis_action says, until that is
+ * 1. does what tollgate_redis_next_action says, until that is
  *    TOLLGATE_ACTION_NONE;
  * 2. writes what tollgate_redis_transmit has, for each link that is open;
  * 3. takes the answers of tollgate_redis_answer, until there is none;
@@ -1308,44 +1293,6 @@ typedef struct tollgate_redis_config {
      */
     uint64_t seed;
 } tollgate_redis_config;
-
-/**
- * What the host is to do. Plain data; the pointers lead to memory that is
- * good until the next call.
- */
-typedef struct tollgate_redis_action {
-    /** TOLLGATE_ACTION_NONE to TOLLGATE_ACTION_CLOSE. */
-    uint32_t kind;
-    /** The link's number. */
-    uint32_t link;
-    /**
-     * Where to connect: "host:port", the port behind the last colon, or
-     * "unix:/path".
-     */
-    tollgate_bytes address;
-    /** Why to close: one word, such as "auth". */
-    tollgate_bytes reason;
-    /** The server's own words, up to 128 bytes; may be empty. */
-    tollgate_bytes words;
-} tollgate_redis_action;
-
-/** How things are now. Plain data. */
-typedef struct tollgate_redis_state {
-    /** TOLLGATE_BREAKER_CLOSED to TOLLGATE_BREAKER_HALF_OPEN. */
-    uint32_t breaker;
-    /** 1 when a connection takes calls, else 0. */
-    uint32_t ready;
-    /** Links are numbered from 0, below this. */
-    uint32_t links;
-    /** 0. */
-    uint32_t reserved;
-    /** Requests that wait for an answer. */
-    uint64_t waiting;
-    /** Calls that were not answered yet. */
-    uint64_t in_flight;
-    /** Units fetched ahead that may still be spent. */
-    uint64_t held;
-} tollgate_redis_state;
 
 /**
  * Makes an engine; nothing is connected yet. `message`: NULL, or room for
@@ -1453,6 +1400,61 @@ tollgate_status tollgate_redis_drain(tollgate_redis *redis,
                                      const tollgate_store_metrics *metrics,
                                      uint64_t now_ns);
 
+/* The bytes of a shared store's connections, and the time ------------------ */
+
+/** There is nothing to do. */
+#define TOLLGATE_ACTION_NONE 0u
+
+/**
+ * Open a connection to the address, then call tollgate_redis_connected, or
+ * tollgate_redis_disconnected if it fails.
+ */
+#define TOLLGATE_ACTION_CONNECT 1u
+
+/**
+ * Close the connection, or stop opening it; tollgate_redis_disconnected is
+ * not called for it.
+ */
+#define TOLLGATE_ACTION_CLOSE 2u
+
+/**
+ * What the host is to do. Plain data; the pointers lead to memory that is
+ * good until the next call.
+ */
+typedef struct tollgate_redis_action {
+    /** TOLLGATE_ACTION_NONE to TOLLGATE_ACTION_CLOSE. */
+    uint32_t kind;
+    /** The link's number. */
+    uint32_t link;
+    /**
+     * Where to connect: "host:port", the port behind the last colon, or
+     * "unix:/path".
+     */
+    tollgate_bytes address;
+    /** Why to close: one word, such as "auth". */
+    tollgate_bytes reason;
+    /** The server's own words, up to 128 bytes; may be empty. */
+    tollgate_bytes words;
+} tollgate_redis_action;
+
+/** How things are now. Plain data. */
+typedef struct tollgate_redis_state {
+    /** TOLLGATE_BREAKER_CLOSED to TOLLGATE_BREAKER_HALF_OPEN. */
+    uint32_t breaker;
+    /** 1 when a connection takes calls, else 0. */
+    uint32_t ready;
+    /** Links are numbered from 0, below this. */
+    uint32_t links;
+    /** 0. */
+    uint32_t reserved;
+    /** Requests that wait for an answer. */
+    uint64_t waiting;
+    /** Calls that were not answered yet. */
+    uint64_t in_flight;
+    /** Units fetched ahead that may still be spent. */
+    uint64_t held;
+} tollgate_redis_state;
+
 /** What to do next with sockets. */
 tollgate_status tollgate_redis_next_action(tollgate_redis *redis,
                                            uint64_t now_ns,
@@ -1485,17 +1487,13 @@ tollgate_status tollgate_redis_receive(tollgate_redis *redis,
 tollgate_status tollgate_redis_received(tollgate_redis *redis, uint32_t link, size_t len);
 
 /** The connection that was asked for is there. */
-tollgate_status tollgate_redis_connected(tollgate_redis *redis,
-                                         uint32_t link,
-                                         uint64_t now_ns);
+tollgate_status tollgate_redis_connected(tollgate_redis *redis, uint32_t link, uint64_t now_ns);
 
 /**
  * The connection is gone, or could not be opened. What came before is still
  * read by tollgate_redis_process, which is to be called next.
  */
-tollgate_status tollgate_redis_disconnected(tollgate_redis *redis,
-                                            uint32_t link,
-                                            uint64_t now_ns);
+tollgate_status tollgate_redis_disconnected(tollgate_redis *redis, uint32_t link, uint64_t now_ns);
 
 /**
  * When tollgate_redis_process is to be called at the latest; may be in the
@@ -1507,6 +1505,199 @@ tollgate_status tollgate_redis_timeout(tollgate_redis *redis, uint64_t *at_ns);
 tollgate_status tollgate_redis_read_state(tollgate_redis *redis,
                                           uint64_t now_ns,
                                           tollgate_redis_state *state);
+
+/* A ready-made client for programs that have threads ----------------------- */
+
+/** Room for the word in a tollgate_client_stats, with its final NUL. */
+#define TOLLGATE_TROUBLE_SIZE 16u
+
+/**
+ * Limits that many machines share through Redis, with connections, threads
+ * and a clock of its own: all that a threaded program needs. It is made of
+ * memory of the library's own, and given back with tollgate_client_free. A
+ * process that forks makes its client after the fork.
+ */
+typedef struct tollgate_client tollgate_client;
+
+/**
+ * How Redis is reached, and shared. Zeros stand for the defaults, but for
+ * `struct_size`, `url` and `instance`. Plain data.
+ */
+typedef struct tollgate_client_config {
+    /** sizeof(tollgate_client_config). */
+    uint32_t struct_size;
+    /** Connections, each with a thread of its own; 1 to 64. Default 2. */
+    uint32_t connections;
+    /**
+     * Where Redis is: "redis://[user:password@]host[:port][/db]", over TLS
+     * "rediss://...", "unix:///path[?db=1&user=...&pass=...]";
+     * "redis+cluster://[user:password@]host:port[,host:port...]", any nodes
+     * of a cluster; "redis+sentinel://[user:password@]host:port[,...]/name[/db]",
+     * Sentinels and the name of the master that they watch; over TLS
+     * "rediss+cluster" and "rediss+sentinel". What is not a letter, digit or
+     * one of "-._~" in a name or password is percent-encoded.
+     */
+    tollgate_bytes url;
+    /**
+     * The part of every limit that this region has, as in
+     * tollgate_redis_config; NULL for the whole.
+     */
+    tollgate_bytes region;
+    /**
+     * For TLS, as PEM: the authorities that are trusted, and no others; NULL
+     * for the system's.
+     */
+    tollgate_bytes tls_authorities;
+    /** This client's certificate, as PEM; NULL for none. */
+    tollgate_bytes tls_certificate;
+    /** The private key of that certificate, as PEM. */
+    tollgate_bytes tls_key;
+    /**
+     * How long a connection may take, in nanoseconds; no request waits for
+     * it. 1 ms to 60 s. Default 250 ms.
+     */
+    uint64_t connect_timeout_ns;
+    /**
+     * How long a request waits for policies that name no timeout, in
+     * nanoseconds; 100,000 to 10,000,000,000. Default 5 ms.
+     */
+    uint64_t timeout_ns;
+    /**
+     * Machines that share the limits: each falls back to its piece while
+     * Redis is away; 1 to 10,000. Default 1.
+     */
+    uint64_t instances;
+    /**
+     * Which of them this one is, from 0, or TOLLGATE_NO_INSTANCE: the
+     * remainders of divisions are then given to nobody.
+     */
+    uint64_t instance;
+    /**
+     * Requests that may wait at a time, and calls that nobody waits for; more
+     * are decided without Redis. 1 to 65,536. Default 1,024.
+     */
+    uint32_t waiting;
+    /**
+     * Keys whose tokens and denials are remembered; 8 to 16,777,216. Default
+     * 4,096.
+     */
+    uint32_t keys;
+    /**
+     * Requests in flight under concurrency limits that can be released before
+     * they expire; up to 16,777,216. Default 1,024.
+     */
+    uint32_t holds;
+    /**
+     * Parts of the memory that threads lock on their own; 1 to 64. Default:
+     * as many as there are processors, at most 16.
+     */
+    uint32_t stores;
+    /**
+     * Keys of the table of what counts on this machine, and of all while
+     * Redis is away; as in tollgate_table_config. Default 65,536.
+     */
+    uint64_t capacity;
+    /** Its rows, for concurrency limits and sliding logs. Default 1,024. */
+    uint64_t rows;
+    /** Entries of a row. Default 128. */
+    uint64_t row_entries;
+} tollgate_client_config;
+
+/** What a client has done, and how it is. Plain data. */
+typedef struct tollgate_client_stats {
+    /** TOLLGATE_BREAKER_CLOSED to TOLLGATE_BREAKER_HALF_OPEN. */
+    uint32_t breaker;
+    /** Connections that are up. */
+    uint32_t connections;
+    /**
+     * The last thing that went wrong with Redis, in a word such as "timeout",
+     * "disconnected" or "auth"; a C string, empty if nothing ever did.
+     */
+    char trouble[TOLLGATE_TROUBLE_SIZE];
+    /** What was asked, and how it went. */
+    tollgate_store_snapshot store;
+} tollgate_client_stats;
+
+/**
+ * Makes a client of a rules document: takes all memory, starts threads, and
+ * waits for a first connection, for at most `connect_timeout_ns`. A Redis
+ * that is away is no error: requests are decided as their policies'
+ * `on_store_error` says until it is there.
+ *
+ * `message`: NULL, or room for `message_size` bytes that on an error receives
+ * what is wrong, as in tollgate_rules_parse; it never repeats the URL.
+ * Errors: TOLLGATE_ERR_PARSE for the document, TOLLGATE_ERR_UNSUPPORTED for a
+ * limit in it that cannot be counted where it should be, or threads that the
+ * system does not give, TOLLGATE_ERR_ARGUMENT for the URL or certificates,
+ * TOLLGATE_ERR_RANGE for a number.
+ */
+tollgate_status tollgate_client_create(const tollgate_client_config *config,
+                                       const char *rules,
+                                       size_t len,
+                                       tollgate_client **client,
+                                       char *message,
+                                       size_t message_size);
+
+/**
+ * Gives a client back: what its leases still hold goes back to Redis, for
+ * which this waits, for at most about a second. NULL is legal, and does
+ * nothing. Nobody else may use it any more.
+ *
+ * `client` is NULL or comes from tollgate_client_create, and was not freed.
+ */
+void tollgate_client_free(tollgate_client *client);
+
+/**
+ * How many header fields requests must bring along, by the rules as they are
+ * now. Concurrent calls are fine.
+ */
+tollgate_status tollgate_client_header_count(const tollgate_client *client, size_t *count);
+
+/**
+ * Copies the name of such a header field, in lower case; no NUL follows.
+ * TOLLGATE_NAME_SIZE is always enough. Allocates. Concurrent calls are fine.
+ * Errors: TOLLGATE_ERR_RANGE past the last one, TOLLGATE_ERR_SIZE for a
+ * buffer that is too small.
+ */
+tollgate_status tollgate_client_header(const tollgate_client *client,
+                                       size_t index,
+                                       char *buffer,
+                                       size_t size,
+                                       size_t *len);
+
+/**
+ * Asks all limits of a request, all or none. Sleeps while Redis is asked, for
+ * at most the longest timeout of the policies that apply; any other answer
+ * comes at once. Any number of threads may call it. Errors:
+ * TOLLGATE_ERR_ARGUMENT for a wrong struct_size or header_count.
+ */
+tollgate_status tollgate_client_check(const tollgate_client *client,
+                                      const tollgate_attributes *attributes,
+                                      tollgate_answer *answer);
+
+/**
+ * The request is over: gives back its units in flight. Needed only under
+ * concurrency limits; of no effect a second time. Any number of threads may
+ * call it.
+ */
+tollgate_status tollgate_client_release(const tollgate_client *client,
+                                        const tollgate_answer *answer);
+
+/**
+ * Other rules from the next request on; when they are refused, the old ones
+ * stay. What was counted stays counted where the limits are the same.
+ * Allocates; concurrent calls are fine. `message` and errors as in
+ * tollgate_client_create.
+ */
+tollgate_status tollgate_client_reload(const tollgate_client *client,
+                                       const char *rules,
+                                       size_t len,
+                                       char *message,
+                                       size_t message_size);
+
+/** Reads all counters, one after the other. Concurrent calls are fine. */
+tollgate_status tollgate_client_read(const tollgate_client *client,
+                                     tollgate_client_stats *stats);
 
 #ifdef __cplusplus
 }

@@ -556,12 +556,9 @@ ngx_http_tollgate_notices(ngx_http_tollgate_rules_t *rules,
     size_t      len;
     ngx_uint_t  i;
 
-    if (rules->redis) {
-        return;     /* it gets all of it */
-    }
-
     for (i = 0;
-         tollgate_rules_notice(compiled, 0, i, notice, sizeof(notice), &len)
+         tollgate_rules_notice(compiled, rules->redis != NULL, i, notice,
+                               sizeof(notice), &len)
          == TOLLGATE_OK;
          i++)
     {

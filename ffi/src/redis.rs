@@ -1,18 +1,16 @@
 //! Limits that many machines share through Redis, without a socket of its own.
 
-use core::ffi::{c_char, c_void};
+use core::ffi::c_char;
 use core::fmt;
 
 use tollgate_core::metrics::StoreMetrics;
 use tollgate_core::policy::{Answer, DEFAULT_TIMEOUT, Selection};
-use tollgate_core::redis::breaker::State;
-use tollgate_core::redis::cluster::{Action, RouterConfig};
+use tollgate_core::redis::cluster::RouterConfig;
 use tollgate_core::redis::engine::{Engine, Here, Source};
-use tollgate_core::redis::link::{LinkConfig, Why};
+use tollgate_core::redis::link::LinkConfig;
 use tollgate_core::redis::share::Share;
 use tollgate_core::redis::store::{Pending, Progress, StoreConfig, refusal};
 use tollgate_core::table::Hold;
-use tollgate_core::time::NEVER;
 
 use crate::limit::sized;
 use crate::memory::{self, Marked, input, inputs, output, outputs};
@@ -32,15 +30,6 @@ pub const TOLLGATE_REDIS_CLUSTER: u32 = 1;
 /// It is not told which of the instances this one is.
 pub const TOLLGATE_NO_INSTANCE: u64 = u64::MAX;
 
-/// There is nothing to do.
-pub const TOLLGATE_ACTION_NONE: u32 = 0;
-/// Open a connection to the address, then call tollgate_redis_connected, or
-/// tollgate_redis_disconnected if it fails.
-pub const TOLLGATE_ACTION_CONNECT: u32 = 1;
-/// Close the connection, or stop opening it; tollgate_redis_disconnected is
-/// not called for it.
-pub const TOLLGATE_ACTION_CLOSE: u32 = 2;
-
 /// The circuit breaker is closed: the store is asked.
 pub const TOLLGATE_BREAKER_CLOSED: u32 = 0;
 /// It is open: the store is not asked.
@@ -52,7 +41,7 @@ pub const TOLLGATE_BREAKER_HALF_OPEN: u32 = 2;
 /// owns no socket, reads no clock and starts nothing. After any call that may
 /// give it something to do, the host
 ///
-/// 1. does what tollgate_redis_action says, until that is
+/// 1. does what tollgate_redis_next_action says, until that is
 ///    TOLLGATE_ACTION_NONE;
 /// 2. writes what tollgate_redis_transmit has, for each link that is open;
 /// 3. takes the answers of tollgate_redis_answer, until there is none;
@@ -116,54 +105,16 @@ pub struct tollgate_redis_config {
     pub seed: u64,
 }
 
-/// What the host is to do. Plain data; the pointers lead to memory that is
-/// good until the next call.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct tollgate_redis_action {
-    /// TOLLGATE_ACTION_NONE to TOLLGATE_ACTION_CLOSE.
-    pub kind: u32,
-    /// The link's number.
-    pub link: u32,
-    /// Where to connect: "host:port", the port behind the last colon, or
-    /// "unix:/path".
-    pub address: tollgate_bytes,
-    /// Why to close: one word, such as "auth".
-    pub reason: tollgate_bytes,
-    /// The server's own words, up to 128 bytes; may be empty.
-    pub words: tollgate_bytes,
-}
-
-/// How things are now. Plain data.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct tollgate_redis_state {
-    /// TOLLGATE_BREAKER_CLOSED to TOLLGATE_BREAKER_HALF_OPEN.
-    pub breaker: u32,
-    /// 1 when a connection takes calls, else 0.
-    pub ready: u32,
-    /// Links are numbered from 0, below this.
-    pub links: u32,
-    /// 0.
-    pub reserved: u32,
-    /// Requests that wait for an answer.
-    pub waiting: u64,
-    /// Calls that were not answered yet.
-    pub in_flight: u64,
-    /// Units fetched ahead that may still be spent.
-    pub held: u64,
-}
-
 const MARK: u64 = u64::from_be_bytes(*b"tg redis");
 
 /// An engine, and who waits for it.
-struct Shared {
-    engine: Engine,
+pub(crate) struct Shared {
+    pub(crate) engine: Engine,
     waiters: Box<[Waiter]>,
     free: usize,
-    /// What `tollgate_redis_action` told last.
-    address: Vec<u8>,
-    words: Vec<u8>,
+    /// What `tollgate_redis_next_action` told last.
+    pub(crate) address: Vec<u8>,
+    pub(crate) words: Vec<u8>,
 }
 
 /// One request that may wait.
@@ -456,188 +407,6 @@ pub unsafe extern "C" fn tollgate_redis_drain(
     })
 }
 
-/// What to do next with sockets.
-///
-/// # Safety
-/// The pointers lead to what their types say.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn tollgate_redis_next_action(
-    redis: *mut tollgate_redis,
-    now_ns: u64,
-    action: *mut tollgate_redis_action,
-) -> tollgate_status {
-    run(|| {
-        // SAFETY: the caller's contract.
-        let (shared, out) = unsafe { (redis_of(redis)?, output(action)?) };
-        out.write(shared.action(now_ns));
-        Ok(())
-    })
-}
-
-/// What is to be written to a link, as far as it lies together; `*len` is 0
-/// when nothing is. Good until the next call. Write any part of it, call
-/// tollgate_redis_transmitted, and ask again.
-///
-/// # Safety
-/// The pointers lead to what their types say.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn tollgate_redis_transmit(
-    redis: *mut tollgate_redis,
-    link: u32,
-    data: *mut *const c_void,
-    len: *mut usize,
-) -> tollgate_status {
-    run(|| {
-        // SAFETY: the caller's contract.
-        let (shared, data, len) = unsafe { (redis_of(redis)?, output(data)?, output(len)?) };
-        let bytes = shared.engine.router_mut().poll_transmit(link as usize);
-        data.write(bytes.as_ptr().cast());
-        len.write(bytes.len());
-        Ok(())
-    })
-}
-
-/// `len` bytes of tollgate_redis_transmit were written.
-///
-/// # Safety
-/// The pointers lead to what their types say.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn tollgate_redis_transmitted(
-    redis: *mut tollgate_redis,
-    link: u32,
-    len: usize,
-) -> tollgate_status {
-    run(|| {
-        // SAFETY: the caller's contract.
-        unsafe { redis_of(redis)? }.engine.router_mut().transmitted(link as usize, len);
-        Ok(())
-    })
-}
-
-/// Where bytes from a link are to be put. `*size` is 0 when there is no
-/// connection, or no room before tollgate_redis_process. Good until the next
-/// call; then call tollgate_redis_received.
-///
-/// # Safety
-/// The pointers lead to what their types say.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn tollgate_redis_receive(
-    redis: *mut tollgate_redis,
-    link: u32,
-    buffer: *mut *mut c_void,
-    size: *mut usize,
-) -> tollgate_status {
-    run(|| {
-        // SAFETY: the caller's contract.
-        let (shared, buffer, size) = unsafe { (redis_of(redis)?, output(buffer)?, output(size)?) };
-        let room = shared.engine.router_mut().receive_buffer(link as usize);
-        buffer.write(room.as_mut_ptr().cast());
-        size.write(room.len());
-        Ok(())
-    })
-}
-
-/// `len` bytes were put where tollgate_redis_receive said.
-///
-/// # Safety
-/// The pointers lead to what their types say.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn tollgate_redis_received(
-    redis: *mut tollgate_redis,
-    link: u32,
-    len: usize,
-) -> tollgate_status {
-    run(|| {
-        // SAFETY: the caller's contract.
-        unsafe { redis_of(redis)? }.engine.router_mut().received(link as usize, len);
-        Ok(())
-    })
-}
-
-/// The connection that was asked for is there.
-///
-/// # Safety
-/// The pointers lead to what their types say.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn tollgate_redis_connected(
-    redis: *mut tollgate_redis,
-    link: u32,
-    now_ns: u64,
-) -> tollgate_status {
-    run(|| {
-        // SAFETY: the caller's contract.
-        unsafe { redis_of(redis)? }.engine.router_mut().handle_connected(link as usize, now_ns);
-        Ok(())
-    })
-}
-
-/// The connection is gone, or could not be opened. What came before is still
-/// read by tollgate_redis_process, which is to be called next.
-///
-/// # Safety
-/// The pointers lead to what their types say.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn tollgate_redis_disconnected(
-    redis: *mut tollgate_redis,
-    link: u32,
-    now_ns: u64,
-) -> tollgate_status {
-    run(|| {
-        // SAFETY: the caller's contract.
-        unsafe { redis_of(redis)? }.engine.router_mut().handle_disconnected(link as usize, now_ns);
-        Ok(())
-    })
-}
-
-/// When tollgate_redis_process is to be called at the latest; may be in the
-/// past. TOLLGATE_NEVER when it need not be.
-///
-/// # Safety
-/// The pointers lead to what their types say.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn tollgate_redis_timeout(
-    redis: *mut tollgate_redis,
-    at_ns: *mut u64,
-) -> tollgate_status {
-    run(|| {
-        // SAFETY: the caller's contract.
-        let (shared, out) = unsafe { (redis_of(redis)?, output(at_ns)?) };
-        out.write(shared.engine.poll_timeout().unwrap_or(NEVER));
-        Ok(())
-    })
-}
-
-/// How things are.
-///
-/// # Safety
-/// The pointers lead to what their types say.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn tollgate_redis_read_state(
-    redis: *mut tollgate_redis,
-    now_ns: u64,
-    state: *mut tollgate_redis_state,
-) -> tollgate_status {
-    run(|| {
-        // SAFETY: the caller's contract.
-        let (shared, out) = unsafe { (redis_of(redis)?, output(state)?) };
-        let engine = &shared.engine;
-        out.write(tollgate_redis_state {
-            breaker: match engine.state() {
-                State::Closed => TOLLGATE_BREAKER_CLOSED,
-                State::Open => TOLLGATE_BREAKER_OPEN,
-                State::HalfOpen => TOLLGATE_BREAKER_HALF_OPEN,
-            },
-            ready: u32::from(engine.router().is_ready()),
-            links: engine.router().links() as u32, // at most 64
-            reserved: 0,
-            waiting: engine.waiting() as u64,
-            in_flight: engine.router().waiting() as u64,
-            held: engine.held(now_ns),
-        });
-        Ok(())
-    })
-}
-
 impl Waiter {
     fn free(next: usize) -> Waiter {
         Waiter { generation: 1, used: false, next, user: 0, rules: core::ptr::null(), pending: Pending(0) }
@@ -685,45 +454,6 @@ impl Shared {
             };
         }
     }
-
-    fn action(&mut self, now: u64) -> tollgate_redis_action {
-        let none = tollgate_bytes { data: core::ptr::null(), len: 0 };
-        let mut told = tollgate_redis_action {
-            kind: TOLLGATE_ACTION_NONE,
-            link: 0,
-            address: none,
-            reason: none,
-            words: none,
-        };
-        let (link, why) = match self.engine.router_mut().poll_action(now) {
-            None => return told,
-            Some(Action::Connect { link, address }) => {
-                self.address.clear();
-                self.address.extend_from_slice(address);
-                told.kind = TOLLGATE_ACTION_CONNECT;
-                told.address = keep(&self.address);
-                (link, None)
-            }
-            Some(Action::Close { link, why }) => (link, Some(why)),
-        };
-        told.link = link as u32; // below 64
-        if let Some(why) = why {
-            told.kind = TOLLGATE_ACTION_CLOSE;
-            told.reason = keep(why.name().as_bytes());
-            self.words.clear();
-            if !matches!(why, Why::Timeout | Why::Disconnected | Why::Left) {
-                let said = self.engine.router().last_error(link).iter();
-                // It ends up in a log: nothing of it may pass for another line.
-                self.words.extend(said.map(|byte| if byte.is_ascii_graphic() { *byte } else { b' ' }));
-            }
-            told.words = keep(&self.words);
-        }
-        told
-    }
-}
-
-fn keep(text: &[u8]) -> tollgate_bytes {
-    tollgate_bytes { data: text.as_ptr().cast(), len: text.len() }
 }
 
 /// What of a configuration is out of range, for people.
@@ -820,7 +550,7 @@ unsafe fn connect(
 
 /// # Safety
 /// `redis` is NULL or leads to an engine that nobody else uses.
-unsafe fn redis_of<'a>(redis: *mut tollgate_redis) -> Result<&'a mut Shared, tollgate_status> {
+pub(crate) unsafe fn redis_of<'a>(redis: *mut tollgate_redis) -> Result<&'a mut Shared, tollgate_status> {
     // SAFETY: the caller's contract; a `tollgate_redis` is a marked engine.
     unsafe { memory::owned::<tollgate_redis, Shared>(redis, MARK) }
 }

@@ -46,8 +46,10 @@ fn main() -> ExitCode {
 
 /// The header's sections, in the order in which a newcomer needs them. Each is one file of
 /// `ffi/src`, under the first line of that file.
-const SECTIONS: [&str; 10] =
-    ["status", "limit", "bucket", "table", "rules", "http", "counters", "observe", "store", "redis"];
+const SECTIONS: [&str; 12] = [
+    "status", "limit", "bucket", "table", "rules", "http", "counters", "observe", "store", "redis", "link",
+    "client",
+];
 
 fn generate(ffi: &Path) -> Result<String, String> {
     let config = cbindgen::Config::from_file(ffi.join("cbindgen.toml"))?;
