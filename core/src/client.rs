@@ -190,12 +190,15 @@ impl Client {
     /// # Errors
     /// A policy needs an identity that the request does not tell.
     pub fn check(&self, attributes: &Attributes<'_>) -> Result<Answer, Unidentified> {
-        self.check_with(attributes, |_, _, said| match said {
-            Ok((answer, _)) => Ok(*answer),
-            Err(missing) => {
-                Err(Unidentified { policy: missing.policy.to_string(), header: missing.header.to_string() })
-            }
-        })
+        let rules = self.rules.load();
+        let mut selection = Selection::default(); // large: filled in place, as is the answer
+        if let Err(missing) = rules.select_into(attributes, &mut selection) {
+            let (policy, header) = (missing.policy.to_string(), missing.header.to_string());
+            return Err(Unidentified { policy, header });
+        }
+        let mut answer = policy::check::empty(0);
+        self.ask(&rules, &selection, &mut answer);
+        Ok(answer)
     }
 
     /// As [`check`](Self::check), and gives `say` what is needed to tell the
@@ -207,11 +210,12 @@ impl Client {
         say: impl FnOnce(&Rules, &Selection<'_>, Result<(&Answer, Source), Missing<'_>>) -> R,
     ) -> R {
         let rules = self.rules.load();
-        let mut selection = Selection::default(); // large: filled in place
+        let mut selection = Selection::default();
         match rules.select_into(attributes, &mut selection) {
             Err(missing) => say(&rules, &selection, Err(missing)),
             Ok(()) => {
-                let (answer, source) = self.ask(&rules, &selection);
+                let mut answer = policy::check::empty(0);
+                let source = self.ask(&rules, &selection, &mut answer);
                 say(&rules, &selection, Ok((&answer, source)))
             }
         }
@@ -292,35 +296,43 @@ impl Client {
         self.shared.trouble()
     }
 
-    fn ask(&self, rules: &Rules, selection: &Selection<'_>) -> (Answer, Source) {
+    /// What the answer rests on.
+    fn ask(&self, rules: &Rules, selection: &Selection<'_>, answer: &mut Answer) -> Source {
         let shared = &*self.shared;
-        // The table was made with the client.
-        let Some(table) = shared.table.table() else { return (policy::check::empty(0), Source::Local) };
-        let alone = || (policy::check(rules, &table, selection, shared.now()), Source::Local);
+        let Some(table) = shared.table.table() else { return Source::Local }; // it was made with the client
         let is_remote = |place: usize| {
             rules.policies().get(place).is_some_and(|policy| policy.store() == policy::Store::Redis)
         };
-        let Some(first) = selection.layers().find(|layer| is_remote(layer.policy)) else { return alone() };
+        let Some(first) = selection.layers().find(|layer| is_remote(layer.policy)) else {
+            *answer = policy::check(rules, &table, selection, shared.now());
+            return Source::Local;
+        };
         // Requests of one subject meet in one store, where their lease is.
         let store = (table.fingerprint(first.key()).0 >> 32) as usize % shared.stores.len().max(1);
         let mut calls = Collected::new(shared.connected() > 0);
-        let progress = shared
-            .with_store(store, &table, &mut calls, |store, host| store.check(rules, selection, 0, host));
-        let (mut answer, source) = match progress {
-            Some(Progress::Answered(answer)) => {
-                shared.send_aside(store, calls.take(), &table);
-                (answer, Source::at_once(rules, selection, &answer))
+        let mut waits = None;
+        shared.with_store(store, &table, &mut calls, |store, host| {
+            match store.check(rules, selection, 0, host) {
+                Progress::Answered(answered) => *answer = answered,
+                Progress::Waiting(pending) => waits = Some(pending),
             }
-            Some(Progress::Waiting(pending)) => match shared.wait(store, &table, pending, calls.take()) {
-                Some(answer) => (answer, Source::waited(&answer)),
-                None => alone(),
-            },
-            None => alone(),
+        });
+        let source = match waits {
+            None => {
+                shared.send_aside(store, calls.take(), &table);
+                Source::at_once(rules, selection, answer)
+            }
+            Some(pending) => {
+                let told = shared.wait(store, &table, pending, calls.take());
+                // Every call is told something, so there is an answer.
+                *answer = told.unwrap_or_else(|| policy::check(rules, &table, selection, shared.now()));
+                Source::waited(answer)
+            }
         };
         for hold in answer.holds.iter_mut().filter(|hold| hold.row == u64::MAX) {
             hold.row -= store as u64; // tells in which store it is kept
         }
-        (answer, source)
+        source
     }
 }
 

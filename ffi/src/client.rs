@@ -11,9 +11,7 @@ use tollgate_core::table;
 
 use crate::limit::sized;
 use crate::memory::{self, Marked, Outputs, input, inputs, output, outputs};
-use crate::redis::{
-    TOLLGATE_BREAKER_CLOSED, TOLLGATE_BREAKER_HALF_OPEN, TOLLGATE_BREAKER_OPEN, TOLLGATE_NO_INSTANCE, part,
-};
+use crate::redis::{TOLLGATE_NO_INSTANCE, part};
 use crate::rules::{
     TOLLGATE_MAX_HEADERS, answered, attributes_of, bytes, tollgate_answer, tollgate_attributes,
     tollgate_bytes, unidentified,
@@ -24,6 +22,7 @@ use crate::status::{
 };
 use crate::store::{store_snapshot_of, tollgate_store_snapshot};
 use crate::text::Message;
+use crate::{TOLLGATE_BREAKER_CLOSED, TOLLGATE_BREAKER_HALF_OPEN, TOLLGATE_BREAKER_OPEN};
 
 /// Room for the word in a tollgate_client_stats, with its final NUL.
 pub const TOLLGATE_TROUBLE_SIZE: usize = 16;

@@ -35,6 +35,15 @@ static struct {
     const char *name;
     uint32_t family;
     tollgate_top_key top[2];
+    tollgate_redis *redis;
+    tollgate_redis_action action;
+    tollgate_redis_state state;
+    tollgate_store_snapshot store;
+    uint64_t pending;
+    const void *data;
+    void *room;
+    tollgate_client *client;
+    tollgate_client_stats client_stats;
     char text[TOLLGATE_HTTP_PROBLEM_SIZE];
 } out;
 

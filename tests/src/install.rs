@@ -115,6 +115,14 @@ impl Program {
     /// # Panics
     /// It fails, or its watch has something to report.
     pub fn run(&self) -> String {
+        self.run_with(&[])
+    }
+
+    /// As [`run`](Self::run), with these arguments.
+    ///
+    /// # Panics
+    /// As [`run`](Self::run).
+    pub fn run_with(&self, arguments: &[&str]) -> String {
         let mut run = if self.watch == Watch::Valgrind {
             let mut valgrind = Command::new("valgrind");
             valgrind.args([
@@ -128,7 +136,7 @@ impl Program {
         } else {
             Command::new(&self.path)
         };
-        run.env("LD_LIBRARY_PATH", prefix().join("lib"));
+        run.args(arguments).env("LD_LIBRARY_PATH", prefix().join("lib"));
         succeed(&mut run)
     }
 }

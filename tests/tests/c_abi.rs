@@ -26,6 +26,16 @@ fn rules_are_refused_or_taken_whole() {
     every_way_unharmed("tests/c/abuse_rules.c");
 }
 
+#[test]
+fn a_client_without_a_redis_is_none_the_worse() {
+    every_way_unharmed("tests/c/abuse_client.c");
+}
+
+#[test]
+fn a_shared_store_is_not_harmed_by_its_host_or_its_server() {
+    every_way_unharmed("tests/c/abuse_redis.c");
+}
+
 fn every_way_unharmed(source: &str) {
     for (language, linkage, watch) in all_ways() {
         assert_eq!(compile(source, language, linkage, watch).run(), "unharmed: 0 failures\n");
@@ -51,8 +61,9 @@ fn the_header_is_what_the_sources_say() {
 fn every_function_is_abused() {
     let header = fs::read_to_string(root().join("include/tollgate.h")).unwrap();
     let read = |name: &str| fs::read_to_string(root().join("tests/c").join(name)).unwrap();
-    let abuse =
-        read("abuse.h") + &read("abuse_pointers.c") + &read("abuse_values.c") + &read("abuse_rules.c");
+    let files =
+        ["abuse.h", "abuse_pointers.c", "abuse_values.c", "abuse_rules.c", "abuse_redis.c", "abuse_client.c"];
+    let abuse: String = files.map(read).concat();
     let words = header.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '(');
     let functions: Vec<&str> = words
         .filter(|word| word.starts_with("tollgate_"))
@@ -94,12 +105,28 @@ fn sizes_and_offsets_are_the_same_on_both_sides() {
         tollgate_attributes { struct_size, reserved, route, method, host, path, peer, headers, header_count }
         tollgate_layer { policy, limit, outcome, overridden, decision, hold }
         tollgate_answer {
-            allowed, status, count, tightest, delay_ns, policy, missing, overflow, reserved, limit, layers
+            allowed, status, count, tightest, delay_ns, policy, missing, overflow, source, degraded, reserved,
+            limit, layers
         }
         tollgate_histogram_snapshot { count, sum_ns, p50_ns, p99_ns, p999_ns, at_most }
         tollgate_top_key { count, error, policy, key, reserved }
+        tollgate_store_snapshot {
+            calls, replies, lease_hits, denial_hits, prefetches, give_backs, timeouts, failures, key_failures,
+            fallback_local, fallback_allow, fallback_deny, opened, open, waiting, connected, latency
+        }
+        tollgate_redis_config {
+            struct_size, flags, addresses, address_count, username, password, region, database, workers,
+            instances, instance, timeout_ns, waiting, keys, holds, reserved, seed
+        }
+        tollgate_redis_action { kind, link, address, reason, words }
+        tollgate_redis_state { breaker, ready, links, reserved, waiting, in_flight, held }
         tollgate_policy { name, name_len, limits, dry_run, overrides }
         tollgate_http_field { name, name_len, value, value_len }
+        tollgate_client_config {
+            struct_size, connections, url, region, tls_authorities, tls_certificate, tls_key, connect_timeout_ns,
+            timeout_ns, instances, instance, waiting, keys, holds, stores, capacity, rows, row_entries
+        }
+        tollgate_client_stats { breaker, connections, trouble, store }
         tollgate_counters { opaque }
         tollgate_counters_snapshot { allowed, rejected, delayed, rejected_dry_run, delayed_dry_run, errors }
     }

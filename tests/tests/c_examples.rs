@@ -3,6 +3,7 @@
 //! what it should.
 
 use tollgate_tests::install::{all_ways, compile, root};
+use tollgate_tests::redis::Server;
 
 fn every_way(example: &str, check: impl Fn(&str)) {
     for (language, linkage, watch) in all_ways() {
@@ -74,6 +75,20 @@ fn a_denial_is_a_whole_http_answer() {
     });
 }
 
+#[test]
+fn threads_of_a_server_share_what_redis_counts() {
+    for (language, linkage, watch) in all_ways() {
+        let server = Server::start(&[]);
+        let url = format!("redis://127.0.0.1:{}", server.port());
+        let program = compile("ffi/examples/threaded_server.c", language, linkage, watch);
+        assert_eq!(
+            program.run_with(&[&url]),
+            "8 threads asked 100 times each: 500 served, 300 denied\n\
+             without a key: 401\nfar fewer than a call for each request\n"
+        );
+    }
+}
+
 /// An example that no test above names is not tested at all.
 #[test]
 fn every_example_is_tested() {
@@ -82,5 +97,8 @@ fn every_example_is_tested() {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     examples.sort();
-    assert_eq!(examples, ["http_answer.c", "layers.c", "shared_table.c", "single_bucket.c"]);
+    assert_eq!(
+        examples,
+        ["http_answer.c", "layers.c", "shared_table.c", "single_bucket.c", "threaded_server.c"]
+    );
 }
