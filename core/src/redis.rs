@@ -28,4 +28,5 @@ pub mod script;
 pub mod share;
 #[cfg(feature = "sim")]
 pub mod sim;
+pub(crate) mod state;
 pub mod store;

@@ -9,16 +9,12 @@ use alloc::vec::Vec;
 
 use hashbrown::HashTable;
 
-use crate::algorithm::fixed_window::{self, Window};
-use crate::algorithm::sliding_log::{self, Entry, Log};
-use crate::algorithm::sliding_window::{self, Windows};
-use crate::algorithm::token_bucket::{self, Rate, Tat};
-use crate::algorithm::{concurrency, leaky_bucket};
 use crate::decision::Decision;
 use crate::key::{Fingerprinter, Seed};
-use crate::limit::{Algorithm, Limit, MAX_LIMIT};
+use crate::limit::Limit;
 use crate::policy::check::NONE;
 use crate::redis::script::{Ask, Call, Op};
+use crate::redis::state::State;
 use crate::time::Nanos;
 
 /// Keys, and what is counted under them.
@@ -46,6 +42,8 @@ pub struct Book {
     pub owed: u64,
     /// Calls that were denied by this key.
     pub denied: u64,
+    /// Calls of any kind.
+    pub calls: u64,
 }
 
 #[derive(Debug)]
@@ -54,26 +52,6 @@ struct Cell {
     limit: Limit,
     state: State,
     book: Book,
-}
-
-#[derive(Clone, Debug)]
-enum State {
-    Bucket(Tat),
-    Window(Window),
-    Windows(Windows),
-    /// Admissions, oldest first.
-    Log(Vec<Line>),
-    /// The expiry and the call of each unit in flight.
-    Holds(Vec<(Nanos, u64)>),
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Line {
-    at: Nanos,
-    units: u64,
-    id: u64,
-    /// Of all units up to and with these.
-    total: u64,
 }
 
 impl Default for SimStore {
@@ -105,6 +83,7 @@ impl SimStore {
             Op::Check { cost, more, share, owed, id } => {
                 for ask in call.asks {
                     let cell = self.cell(ask, now);
+                    cell.book.calls += 1;
                     if owed > 0 {
                         cell.state.charge(ask.limit, now, owed, id);
                         cell.book.owed += owed;
@@ -115,6 +94,7 @@ impl SimStore {
             Op::GiveBack { units, age, id } => {
                 for ask in call.asks {
                     let cell = self.cell(ask, now);
+                    cell.book.calls += 1;
                     cell.book.given_back += units;
                     cell.state.refund(ask.limit, now, units, now.saturating_sub(age), id);
                 }
@@ -229,172 +209,6 @@ impl SimStore {
         }
         units
     }
-}
-
-impl State {
-    fn new(limit: &Limit) -> State {
-        match limit.algorithm() {
-            Algorithm::TokenBucket | Algorithm::LeakyBucket => State::Bucket(Tat::default()),
-            Algorithm::FixedWindow => State::Window(Window::default()),
-            Algorithm::SlidingWindow => State::Windows(Windows::default()),
-            Algorithm::SlidingLog => State::Log(Vec::new()),
-            Algorithm::Concurrency => State::Holds(Vec::new()),
-        }
-    }
-
-    /// Charges `cost` if it fits.
-    fn decide(&mut self, limit: &Limit, now: Nanos, cost: u64, id: u64) -> Decision {
-        match self {
-            State::Bucket(tat) => {
-                let decide = match limit.algorithm() {
-                    Algorithm::LeakyBucket => leaky_bucket::decide,
-                    _ => token_bucket::decide,
-                };
-                let (next, decision) = decide(*tat, limit, now, cost);
-                *tat = next;
-                decision
-            }
-            State::Window(window) => {
-                let (next, decision) = fixed_window::decide(*window, limit, now, cost);
-                *window = next;
-                decision
-            }
-            State::Windows(windows) => {
-                let (next, decision) = sliding_window::decide(*windows, limit, now, cost);
-                *windows = next;
-                decision
-            }
-            State::Log(lines) => {
-                let (entry, decision) = sliding_log::decide(&Lines(lines), limit, now, cost);
-                if let Some(entry) = entry {
-                    lines.retain(|line| now.saturating_sub(line.at) < limit.period());
-                    lines.push(Line { at: entry.at, units: cost, id, total: 0 });
-                    number(lines);
-                }
-                decision
-            }
-            State::Holds(holds) => {
-                let (expiry, decision) =
-                    concurrency::decide(holds.iter().map(|(expiry, _)| *expiry), limit, now, cost);
-                if let Some(expiry) = expiry {
-                    holds.retain(|(expiry, _)| *expiry > now);
-                    holds.extend((0..cost).map(|_| (expiry, id)));
-                }
-                decision
-            }
-        }
-    }
-
-    /// Charges, whether it fits or not.
-    fn charge(&mut self, limit: &Limit, now: Nanos, units: u64, id: u64) {
-        match self {
-            State::Bucket(tat) => {
-                let spent =
-                    limit.burst().saturating_sub(token_bucket::decide(*tat, limit, now, 0).1.remaining);
-                let over = token_bucket::decide(*tat, limit, now, 0).1.reset_after;
-                let over = u128::from(over) * u128::from(limit.tick) / u128::from(limit.token);
-                let over = u64::try_from(over).unwrap_or(MAX_LIMIT).max(spent);
-                let wide = limit.with_burst(over.saturating_add(units).saturating_add(1).min(MAX_LIMIT));
-                *tat = token_bucket::decide(*tat, &wide.unwrap_or(*limit), now, units).0;
-            }
-            State::Window(window) => {
-                let open = window.at(limit, now);
-                *window = Window { count: open.count.saturating_add(small(units)), ..open };
-            }
-            State::Windows(windows) => {
-                let open = windows.at(limit, now);
-                *windows = Windows { current: open.current.saturating_add(small(units)), ..open };
-            }
-            State::Log(lines) => {
-                lines.push(Line { at: now, units, id, total: 0 });
-                number(lines);
-            }
-            State::Holds(_) => {} // units in flight are not owed
-        }
-    }
-
-    fn refund(&mut self, limit: &Limit, now: Nanos, units: u64, charged_at: Nanos, id: u64) {
-        match self {
-            State::Bucket(tat) => *tat = token_bucket::refund(*tat, limit, now, units, charged_at),
-            State::Window(window) => *window = fixed_window::refund(*window, limit, now, units, charged_at),
-            State::Windows(windows) => {
-                *windows = sliding_window::refund(*windows, limit, now, units, charged_at);
-            }
-            State::Log(lines) => {
-                let mut left = units;
-                for line in lines.iter_mut().rev().filter(|line| line.id == id) {
-                    let back = line.units.min(left);
-                    line.units -= back;
-                    left -= back;
-                }
-                lines.retain(|line| line.units > 0);
-                number(lines);
-            }
-            State::Holds(holds) => {
-                for _ in 0..units {
-                    let Some(place) = holds.iter().position(|(_, of)| *of == id) else { return };
-                    holds.swap_remove(place);
-                }
-            }
-        }
-    }
-
-    /// As [`Bucket::set_limit`](crate::Bucket::set_limit) does.
-    fn carry(&mut self, from: &Limit, to: &Limit, now: Nanos) {
-        if from.algorithm() != to.algorithm() {
-            *self = State::new(to);
-            return;
-        }
-        let most = small(to.limit());
-        match self {
-            State::Bucket(tat) => *tat = token_bucket::carry(*tat, Rate::of(from), to, now),
-            State::Window(window) => {
-                let is_open = window.end > now;
-                if !is_open || from.period() != to.period() {
-                    let count = if is_open { window.count.min(most) } else { 0 };
-                    *window = Window { count, ..Window::default().at(to, now) };
-                }
-            }
-            State::Windows(windows) => {
-                let open = windows.at(from, now);
-                let fresh = Windows::default().at(to, now);
-                let is_same = fresh.end == open.end && from.period() == to.period();
-                let spent = open.current.saturating_add(open.previous);
-                *windows = if is_same { open } else { Windows { current: spent.min(most), ..fresh } };
-            }
-            State::Log(_) | State::Holds(_) => {}
-        }
-    }
-}
-
-/// Lines as a ring whose oldest place was never used.
-struct Lines<'l>(&'l [Line]);
-
-impl Log for Lines<'_> {
-    fn len(&self) -> usize {
-        self.0.len() + 1
-    }
-
-    fn entry(&self, age: usize) -> Entry {
-        let line = age.checked_sub(1).and_then(|place| self.0.get(place));
-        line.map_or(Entry::default(), |line| Entry { total: line.total, at: line.at })
-    }
-
-    fn floor(&self) -> u64 {
-        0
-    }
-}
-
-fn number(lines: &mut [Line]) {
-    let mut total = 0u64;
-    for line in lines {
-        total = total.saturating_add(line.units);
-        line.total = total;
-    }
-}
-
-fn small(units: u64) -> u32 {
-    u32::try_from(units).unwrap_or(u32::MAX)
 }
 
 /// What stands where no decision was made yet.
