@@ -38,7 +38,7 @@ built = TOLLGATE_NGINX=$(CURDIR)/target/nginx/$(1)/nginx \
 
 .NOTPARALLEL:
 .PHONY: all help setup lib cli nginx nginx-current nginx-asan run test test-rust test-loom \
-	test-nginx-current test-nginx-asan vectors bench fuzz fuzz-corpus lint fmt deny header check-header check-symbols check-wasm \
+	test-nginx-current test-nginx-asan vectors bench simulate fuzz fuzz-corpus lint fmt deny header check-header check-symbols check-wasm \
 	install install-lib install-cli install-nginx uninstall clean
 
 all: lib nginx cli ## build both libraries, the module for Debian's NGINX and the command (the default)
@@ -89,6 +89,9 @@ vectors: setup ## run the vectors through every implementation (TOLLGATE_VECTORS
 
 bench: setup all ## measure beside the peers; writes target/bench/report.json
 	cargo run --release -p tollgate-benches
+
+simulate: setup ## simulate clusters of 20 to 2,000 instances; writes target/bench/simulation.json and docs/cluster-wide.svg
+	cargo run --release -p tollgate-benches -- --simulate
 
 # New inputs go to target/fuzz/corpus, failures to target/fuzz/artifacts.
 FUZZ_TARGETS = rules forwarded select limit http resp link

@@ -7,10 +7,11 @@
 //! `partial.json` beside it.
 //!
 //! ```text
-//! tollgate-benches [--only <id prefix>] [--quick]
+//! tollgate-benches [--only <id prefix>] [--quick] | --simulate
 //! ```
 
 mod bucket;
+mod commands;
 mod count;
 mod keys;
 mod measure;
@@ -20,6 +21,8 @@ mod redis;
 mod report;
 mod rules;
 mod scale;
+mod simulation;
+mod store;
 mod table;
 
 use std::env;
@@ -54,16 +57,17 @@ impl Options {
 /// Measures what has the ids that are asked for.
 type Part = fn(&Options) -> Vec<Row>;
 
-const USAGE: &str = "usage: tollgate-benches [--only <id prefix>] [--quick]";
+const USAGE: &str = "usage: tollgate-benches [--only <id prefix>] [--quick] | --simulate";
 
 fn main() -> ExitCode {
     let mut options = Options::default();
     let mut args = env::args().skip(1);
     while let Some(arg) = args.next() {
-        let value = if arg == "--quick" { None } else { args.next() };
+        let value = if ["--quick", "--simulate"].contains(&arg.as_str()) { None } else { args.next() };
         match (arg.as_str(), value) {
             ("--quick", None) => options.quick = true,
             ("--only", Some(prefix)) => options.only = Some(prefix),
+            ("--simulate", None) => return simulation::sweep(),
             ("--count", Some(name)) => return count_calls(&name, args.next()),
             _ => {
                 eprintln!("{USAGE}");
@@ -87,13 +91,16 @@ fn count_calls(name: &str, calls: Option<String>) -> ExitCode {
 }
 
 fn run(options: &Options) -> ExitCode {
-    let parts: [(&str, Part); 6] = [
+    let parts: [(&str, Part); 9] = [
         ("bucket", bucket::rows),
         ("table", table::rows),
         ("rules", rules::rows),
         ("nginx", nginx::rows),
         ("redis", redis::rows),
+        ("redis/", store::rows),
+        ("commands", commands::rows),
         ("scale", scale::rows),
+        ("simulation", simulation::rows),
     ];
     let (mut rows, mut failed) = (Vec::new(), false);
     report::print_heading();

@@ -8,7 +8,7 @@ use crate::decision::Decision;
 use crate::limiter::{self, MAX_LAYERS};
 use crate::metrics::StoreEvent;
 use crate::policy::check::{Asked, NONE};
-use crate::policy::{self, Layer, Outcome, Policy, Rules, Selection};
+use crate::policy::{self, Answer, Layer, Outcome, Policy, Rules, Selection};
 use crate::time::{NEVER, Nanos};
 
 /// A group as memory has it.
@@ -39,6 +39,9 @@ impl Store {
         if remote == 0 {
             return Progress::Answered(policy::check(rules, host.table, selection, host.now));
         }
+        if let Some(answer) = self.at_once(rules, selection, host) {
+            return Progress::Answered(answer);
+        }
         let mut asked = Asked::new(rules, host.table, selection, remote, host.now);
         asked.before(selection);
         let mut seen = [None; MAX_LAYERS];
@@ -63,6 +66,49 @@ impl Store {
             return Progress::Answered(answer);
         }
         self.take_off(rules, selection, &seen, asked, user, host)
+    }
+
+    /// The most frequent request, which is under one limit that memory can
+    /// answer for: the same as below, without the care that several need.
+    #[inline]
+    fn at_once<T: Transport>(
+        &mut self,
+        rules: &Rules,
+        selection: &Selection<'_>,
+        host: &mut Host<'_, '_, T>,
+    ) -> Option<Answer> {
+        let layer = selection.layers().next().filter(|_| selection.len() == 1)?;
+        let policy = rules.policies().get(layer.policy)?;
+        let is_plain = policy.shards() <= 1 && !policy.dry_run() && policy.penalty().is_none();
+        if !is_plain || layer.cost > layer.limit.burst() {
+            return None;
+        }
+        let pot = mixed(host.table.fingerprint(layer.key()).0, layer).max(1);
+        let (decision, outcome, low) = match self.leases.spend(pot, layer.cost, host.now) {
+            Spend::Ask => return None,
+            Spend::Taken { left, low } => {
+                host.metrics.count(StoreEvent::LeaseHit);
+                (remembered(layer, self.leases.told(pot), 0, left, host.now), Outcome::Admitted, low)
+            }
+            Spend::Denied { until, .. } => {
+                host.metrics.count(StoreEvent::DenialHit);
+                let decision = remembered(layer, self.leases.told(pot), 0, 0, host.now);
+                (told_again(&decision, until, host.now), Outcome::Denied, false)
+            }
+        };
+        if low {
+            let paid = Paid::Pot;
+            self.fetch_low(
+                rules,
+                selection,
+                &[Some(Seen { first: 0, count: 1, pot, piece: 0, paid, low })],
+                host,
+            );
+        }
+        let mut answer = policy::check::empty(1);
+        answer.set(0, decision, outcome);
+        (answer.allowed, answer.tightest) = (decision.allowed, Some(0));
+        Some(answer)
     }
 
     /// Every group, as far as memory can tell.
@@ -159,10 +205,7 @@ impl Store {
         for (place, layer) in members.enumerate() {
             let decision = remembered(layer, told, place, 0, host.now);
             if place == by {
-                let retry_after = until.saturating_sub(host.now).max(1);
-                let reset_after = decision.reset_after.max(retry_after);
-                let decision =
-                    Decision { allowed: false, remaining: 0, retry_after, reset_after, ..decision };
+                let decision = told_again(&decision, until, host.now);
                 asked.answer.set(group.first + place, decision, denied(dry));
             } else {
                 asked.answer.set(group.first + place, decision, spared(dry));
@@ -395,6 +438,14 @@ fn remembered(
         reset_after: told.reset_at.saturating_sub(now),
         delay: 0,
     }
+}
+
+/// A denial whose wait is not over.
+#[inline]
+fn told_again(decision: &Decision, until: Nanos, now: Nanos) -> Decision {
+    let retry_after = until.saturating_sub(now).max(1);
+    let reset_after = decision.reset_after.max(retry_after);
+    Decision { allowed: false, remaining: 0, retry_after, reset_after, ..*decision }
 }
 
 /// A limit of which nothing is known.
