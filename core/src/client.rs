@@ -54,11 +54,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError, RwLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-use arc_swap::ArcSwap;
 
 use crate::key::Seed;
 use crate::metrics::StoreMetrics;
@@ -89,7 +87,8 @@ const FIRST_REMOTE_ROW: u64 = u64::MAX - 63;
 /// Limits that are shared through Redis; see the [module](self).
 pub struct Client {
     shared: Arc<Shared>,
-    rules: ArcSwap<Rules>,
+    /// Replaced whole; never held while anything is waited for.
+    rules: RwLock<Arc<Rules>>,
     seed: Seed,
     store: StoreConfig,
     keeper: Option<JoinHandle<()>>,
@@ -116,8 +115,6 @@ impl Client {
     /// Redis, a number outside its range, no thread. No message repeats the URL.
     pub fn new(rules: &str, config: &ClientConfig) -> Result<Client, ClientError> {
         config.check()?;
-        #[cfg(feature = "client-tls")]
-        let _ = rustls::crypto::ring::default_provider().install_default(); // unless the program has chosen one
         let target = address::Target::of(config)?;
         let seed = Seed([random(), random()]);
         let table = OwnedTable::new(config.table, Seed([random(), random()]))?;
@@ -141,7 +138,7 @@ impl Client {
         let shared = Arc::new(Shared::new(stores, table, target, config.connect_timeout, unix));
         let mut client = Client {
             shared,
-            rules: ArcSwap::from_pointee(compiled),
+            rules: RwLock::new(Arc::new(compiled)),
             seed,
             store,
             keeper: None,
@@ -176,13 +173,13 @@ impl Client {
     /// order; of the rules as they are now.
     #[must_use]
     pub fn headers(&self) -> Vec<String> {
-        self.rules.load().headers().to_vec()
+        self.rules().headers().to_vec()
     }
 
     /// How many header fields that are; allocates nothing.
     #[must_use]
     pub fn header_count(&self) -> usize {
-        self.rules.load().headers().len()
+        self.rules().headers().len()
     }
 
     /// Asks all limits of a request, all or none.
@@ -190,7 +187,7 @@ impl Client {
     /// # Errors
     /// A policy needs an identity that the request does not tell.
     pub fn check(&self, attributes: &Attributes<'_>) -> Result<Answer, Unidentified> {
-        let rules = self.rules.load();
+        let rules = self.rules();
         let mut selection = Selection::default(); // large: filled in place, as is the answer
         if let Err(missing) = rules.select_into(attributes, &mut selection) {
             let (policy, header) = (missing.policy.to_string(), missing.header.to_string());
@@ -209,7 +206,7 @@ impl Client {
         attributes: &Attributes<'_>,
         say: impl FnOnce(&Rules, &Selection<'_>, Result<(&Answer, Source), Missing<'_>>) -> R,
     ) -> R {
-        let rules = self.rules.load();
+        let rules = self.rules();
         let mut selection = Selection::default();
         match rules.select_into(attributes, &mut selection) {
             Err(missing) => say(&rules, &selection, Err(missing)),
@@ -247,7 +244,11 @@ impl Client {
     /// As [`new`](Self::new); then the old rules stay.
     pub fn reload(&self, rules: &str) -> Result<(), ClientError> {
         let compiled = compile(rules, self.seed, &self.store, self.shared.table.table().as_ref())?;
-        self.rules.store(Arc::new(compiled));
+        let old = core::mem::replace(
+            &mut *self.rules.write().unwrap_or_else(PoisonError::into_inner),
+            Arc::new(compiled),
+        );
+        drop(old); // with the lock let go
         Ok(())
     }
 
@@ -294,6 +295,10 @@ impl Client {
     #[must_use]
     pub fn trouble(&self) -> Option<&'static str> {
         self.shared.trouble()
+    }
+
+    fn rules(&self) -> Arc<Rules> {
+        Arc::clone(&self.rules.read().unwrap_or_else(PoisonError::into_inner)) // nothing panics under it
     }
 
     /// What the answer rests on.

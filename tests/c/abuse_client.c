@@ -163,10 +163,14 @@ static void without_redis_every_request_is_answered(void) {
         ACCEPTS(tollgate_client_check(client, &request, &out.answer));
         HOLDS(out.answer.allowed == (i < 2) && out.answer.status == (i < 2 ? 0u : 429u));
         HOLDS(out.answer.source == TOLLGATE_SOURCE_FALLBACK && out.answer.degraded == 1);
+        decision = out.answer.layers[0].decision;
+        ACCEPTS(tollgate_counters_record(&counters, &decision, 0));
         ACCEPTS(tollgate_client_release(client, &out.answer));
         memset(&out, 0xFF, sizeof out); /* an answer that was never given */
         ACCEPTS(tollgate_client_release(client, &out.answer));
     }
+    ACCEPTS(tollgate_counters_read(&counters, &out.snapshot));
+    HOLDS(out.snapshot.allowed == 2 && out.snapshot.rejected == 18);
     key.data = NULL;
     ACCEPTS(tollgate_client_check(client, &request, &out.answer));
     HOLDS(!out.answer.allowed && out.answer.status == 401);

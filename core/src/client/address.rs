@@ -40,6 +40,10 @@ impl Target {
     pub(super) fn of(config: &ClientConfig) -> Result<Target, ClientError> {
         let (scheme, rest) = config.url.split_once("://").ok_or(ClientError::Url("no scheme"))?;
         let tls = config.tls.as_ref();
+        #[cfg(feature = "client-tls")]
+        if scheme.starts_with("rediss") || scheme == "valkeys" {
+            let _ = rustls::crypto::ring::default_provider().install_default(); // unless the program has chosen one
+        }
         match scheme {
             "redis" | "rediss" | "valkey" | "valkeys" | "unix" | "redis+unix" | "valkey+unix" => {
                 Ok(Target::Server(server(&config.url, tls)?))
