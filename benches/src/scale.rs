@@ -51,10 +51,10 @@ struct Run {
 }
 
 /// One instance: what an NGINX worker would own.
-struct Instance {
-    engine: Engine,
-    table: OwnedTable,
-    metrics: StoreMetrics,
+pub(crate) struct Instance {
+    pub(crate) engine: Engine,
+    pub(crate) table: OwnedTable,
+    pub(crate) metrics: StoreMetrics,
     socket: Option<TcpStream>,
 }
 
@@ -127,7 +127,8 @@ fn run(seconds: u64, lease: Option<u64>) -> Run {
     );
     let rules = Rules::parse(&document, Seed([3, 4])).expect("legal rules");
     let address = format!("127.0.0.1:{}", server.port());
-    let mut instances: Vec<_> = (0..INSTANCES).map(|number| Instance::new(number, &address)).collect();
+    let mut instances: Vec<_> =
+        (0..INSTANCES).map(|number| Instance::new(number, INSTANCES as u64, &address)).collect();
     let total = RATE * seconds;
     let tenants = zipf(total as usize);
     let names: Vec<String> = (0..TENANTS).map(|tenant| format!("tenant-{tenant}")).collect();
@@ -207,11 +208,11 @@ fn drive(instances: &mut [Instance], rules: &Rules, tenants: &[u32], names: &[St
 }
 
 impl Instance {
-    fn new(number: usize, address: &str) -> Instance {
+    pub(crate) fn new(number: usize, instances: u64, address: &str) -> Instance {
         let store = StoreConfig {
             pots: 32_768,
             waiting: 8192,
-            instances: INSTANCES as u64,
+            instances,
             instance: Some(number as u64),
             seed: 0x9E37_79B9_7F4A_7C15u64.wrapping_mul(number as u64 + 1),
             ..StoreConfig::default()
@@ -232,8 +233,12 @@ impl Instance {
         }
     }
 
+    pub(crate) fn is_ready(&mut self) -> bool {
+        self.engine.router_mut().is_ready()
+    }
+
     /// Moves bytes both ways and tells what was answered.
-    fn turn(&mut self, now: u64, ticks: bool, mut told: impl FnMut(u64, &Answer)) {
+    pub(crate) fn turn(&mut self, now: u64, ticks: bool, mut told: impl FnMut(u64, &Answer)) {
         let table = self.table.table().expect("a table");
         let here = Here { table: &table, metrics: &self.metrics, now };
         if let Some(socket) = &mut self.socket {
@@ -260,16 +265,16 @@ impl Instance {
             match action {
                 Action::Connect { link, address } => {
                     let address = std::str::from_utf8(address).expect("an address");
-                    let socket = TcpStream::connect(address).expect("the server is there");
+                    let Ok(socket) = TcpStream::connect(address) else {
+                        self.engine.router_mut().handle_disconnected(link, now);
+                        continue;
+                    };
                     socket.set_nodelay(true).expect("a socket");
                     socket.set_nonblocking(true).expect("a socket");
                     self.socket = Some(socket);
                     self.engine.router_mut().handle_connected(link, now);
                 }
-                Action::Close { why, .. } => {
-                    eprintln!("scale: a connection is closed: {why:?}");
-                    self.socket = None;
-                }
+                Action::Close { .. } => self.socket = None,
             }
         }
         let Some(socket) = &mut self.socket else { return };
@@ -290,7 +295,7 @@ impl Instance {
 fn connect(instances: &mut [Instance]) {
     let start = Instant::now();
     for instance in instances {
-        while !instance.engine.router_mut().is_ready() {
+        while !instance.is_ready() {
             assert!(start.elapsed() < Duration::from_secs(10), "no connection");
             instance.turn(start.elapsed().as_nanos() as u64 + 1, true, |_, _| {});
         }
