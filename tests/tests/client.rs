@@ -1,6 +1,8 @@
 //! The native client on a real Redis: exact over clients, in time whatever the server does, and back
 //! within a second.
 
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -305,4 +307,52 @@ fn without_an_identity_there_is_no_answer() {
     assert_eq!(client.headers(), ["x-key"]);
     let missing = client.check(&request("/")).unwrap_err();
     assert_eq!((missing.policy.as_str(), missing.header.as_str()), ("p", "x-key"));
+}
+
+/// A server that greets as Redis does, and answers calls in a way of its own.
+fn odd_server(answer: fn(&mut TcpStream)) -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            thread::spawn(move || {
+                let mut bytes = [0; 65_536];
+                while let Ok(count @ 1..) = stream.read(&mut bytes) {
+                    let said = String::from_utf8_lossy(&bytes[..count]).into_owned();
+                    if said.contains("EVALSHA") {
+                        answer(&mut stream);
+                        return;
+                    }
+                    let names = said.matches("SETINFO").count();
+                    let greeting =
+                        "+OK\r\n".repeat(names) + if said.contains("PING") { "+PONG\r\n" } else { "" };
+                    let _ = stream.write_all(greeting.as_bytes());
+                }
+            });
+        }
+    });
+    port
+}
+
+#[test]
+fn nonsense_a_reply_cut_short_and_one_that_trickles_keep_no_request_waiting() {
+    let garbage: fn(&mut TcpStream) = |stream| drop(stream.write_all(b"!?\r\n\0*-7\r\n"));
+    let cut: fn(&mut TcpStream) = |stream| drop(stream.write_all(b"*3\r\n:1\r"));
+    let trickle: fn(&mut TcpStream) = |stream| {
+        while stream.write_all(b"0").is_ok() {
+            thread::sleep(Duration::from_millis(5)); // each byte in time, the reply never
+        }
+    };
+    for answer in [garbage, cut, trickle] {
+        let config = ClientConfig::new(format!("redis://127.0.0.1:{}", odd_server(answer)));
+        let rest = r#", "timeout": "30ms", "on_store_error": "allow""#;
+        let client = Client::new(&on_redis(r#"{ "rate": "10/d" }"#, rest), &config).unwrap();
+        for _ in 0..20 {
+            let before = Instant::now();
+            let answer = ask(&client);
+            assert!(answer.allowed && answer.is_degraded(0));
+            assert!(before.elapsed() < Duration::from_millis(300), "{:?}", before.elapsed());
+        }
+        assert!(client.trouble().is_some());
+    }
 }
