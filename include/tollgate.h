@@ -1445,8 +1445,8 @@ typedef struct tollgate_redis_state {
     uint32_t ready;
     /** Links are numbered from 0, below this. */
     uint32_t links;
-    /** 0. */
-    uint32_t reserved;
+    /** 1 when it is ready, and no node of a cluster is missing, else 0. */
+    uint32_t whole;
     /** Requests that wait for an answer. */
     uint64_t waiting;
     /** Calls that were not answered yet. */

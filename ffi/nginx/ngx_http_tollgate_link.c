@@ -83,7 +83,7 @@ ngx_http_tollgate_run(ngx_http_tollgate_engine_t *engine)
 
 /*
  * As ..._run(), and waits, outside of the event loop: while a worker starts,
- * until the first connection is ready, and while it ends, until all that it
+ * until its connections are ready, and while it ends, until all that it
  * sent is answered.  No longer than "limit" milliseconds, and not at all for
  * a server that refuses to be connected.
  */
@@ -135,7 +135,7 @@ ngx_http_tollgate_pump(ngx_http_tollgate_engine_t *engine, ngx_msec_t limit,
             || now >= end
             || tollgate_redis_read_state(engine->redis, now, &state)
                != TOLLGATE_OK
-            || (until_ready ? state.ready : state.in_flight == 0))
+            || (until_ready ? state.whole : state.in_flight == 0))
         {
             return;
         }

@@ -68,6 +68,7 @@ ngx_http_tollgate_await(ngx_http_request_t *r, ngx_http_tollgate_conf_t *tlcf,
         ngx_post_event(rev, &ngx_posted_events);
 
     } else if (ngx_handle_read_event(rev, 0) != NGX_OK) {
+        ngx_http_tollgate_forget(wait);
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
@@ -126,10 +127,21 @@ ngx_http_tollgate_keep(ngx_http_request_t *r, ngx_http_tollgate_asked_t *asked)
 static void
 ngx_http_tollgate_waiting(ngx_http_request_t *r)
 {
+    ngx_http_tollgate_ctx_t    *ctx;
+    ngx_http_variable_value_t  *place;
+
     ngx_log_debug0(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
                    "tollgate waits");
 
     if (ngx_handle_write_event(r->connection->write, 0) != NGX_OK) {
+
+        /* nothing is to wake it while the error is told */
+
+        place = ngx_http_tollgate_ctx_place(r);
+        ctx = (ngx_http_tollgate_ctx_t *) place->data;
+        place->data = NULL;
+
+        ngx_http_tollgate_forget(ctx->wait);
         ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
     }
 }

@@ -52,8 +52,8 @@ pub struct tollgate_redis_state {
     pub ready: u32,
     /// Links are numbered from 0, below this.
     pub links: u32,
-    /// 0.
-    pub reserved: u32,
+    /// 1 when it is ready, and no node of a cluster is missing, else 0.
+    pub whole: u32,
     /// Requests that wait for an answer.
     pub waiting: u64,
     /// Calls that were not answered yet.
@@ -235,7 +235,7 @@ pub unsafe extern "C" fn tollgate_redis_read_state(
             },
             ready: u32::from(engine.router().is_ready()),
             links: engine.router().links() as u32, // at most 64
-            reserved: 0,
+            whole: u32::from(engine.router().is_whole()),
             waiting: engine.waiting() as u64,
             in_flight: engine.router().waiting() as u64,
             held: engine.held(now_ns),

@@ -460,6 +460,7 @@ impl Shared {
 enum Wrong {
     Flags(u32),
     Timeout(u64),
+    Database(u32),
     Region,
 }
 
@@ -469,6 +470,9 @@ impl fmt::Display for Wrong {
             Wrong::Flags(flags) => write!(f, "flags: {flags} are unknown"),
             Wrong::Timeout(timeout) => {
                 write!(f, "timeout: {timeout} ns is outside 100 microseconds to 10 seconds")
+            }
+            Wrong::Database(database) => {
+                write!(f, "database: {database} is none of a cluster, which has 0 only")
             }
             Wrong::Region => f.write_str(
                 "region: a part of the whole, such as 60/100 or 60-100/100, of at most 1000000000",
@@ -491,6 +495,9 @@ unsafe fn store_config(given: &tollgate_redis_config) -> Result<Result<StoreConf
     let config = || {
         if given.flags & !TOLLGATE_REDIS_CLUSTER != 0 {
             return Err(Wrong::Flags(given.flags));
+        }
+        if given.flags & TOLLGATE_REDIS_CLUSTER != 0 && given.database != 0 {
+            return Err(Wrong::Database(given.database));
         }
         let timeout = if given.timeout_ns == 0 { DEFAULT_TIMEOUT } else { given.timeout_ns };
         if !(100_000..=10_000_000_000).contains(&timeout) {

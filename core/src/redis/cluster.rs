@@ -191,6 +191,12 @@ impl Router {
             && self.nodes.iter().any(|node| node.link.is_ready())
     }
 
+    /// As [`is_ready`](Self::is_ready), and no node that is known is missing.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.is_ready() && !self.is_partial()
+    }
+
     /// Which link a key's calls go by now; `None` when it takes none.
     #[must_use]
     pub fn link_of(&self, key: &[u8]) -> Option<usize> {

@@ -4,6 +4,7 @@ use std::process::Command;
 
 use tollgate_tests::nginx::{Conn, Nginx};
 use tollgate_tests::redis::Server;
+use tollgate_tests::redis_cluster::Cluster;
 
 use crate::redis_support::{Gateways, directive, orders, store};
 use crate::rules_support::{RulesFile, document};
@@ -25,6 +26,7 @@ fn what_is_not_legal_is_refused_with_what_is() {
         ("127.0.0.1:1 region=61/60", "60-100/100"),
         ("127.0.0.1:1 region=eu", "60-100/100"),
         ("127.0.0.1:1 db=70000", "db= up to 65535"),
+        ("127.0.0.1:1 db=1 cluster=on", "database: 1 is none of a cluster"),
         ("127.0.0.1:1 colour=blue", "invalid parameter \"colour=\""),
         ("127.0.0.1:1 password=verysecret passwd=verysecret", "invalid parameter \"passwd=\""),
         ("127.0.0.1:99999", "invalid port"),
@@ -118,6 +120,21 @@ fn http_2_and_subrequests_and_internal_redirects_wait_as_well() {
         .collect();
     assert_eq!(h2, ["HTTP/2 200", "HTTP/2 200", "HTTP/2 200", "HTTP/2 429"]);
     assert_eq!((store(nginx, "waiting"), store(nginx, "fallback_local")), (0, 0));
+}
+
+#[test]
+fn a_cluster_counts_each_key_where_it_belongs() {
+    let cluster = Cluster::start(3, 0);
+    let rules = RulesFile::new(&orders("2/d", PATIENT));
+    let nginx = Nginx::start_with(
+        2,
+        &format!("{} {}", directive(&cluster.servers[0], "cluster=on"), rules.http("reload=100ms", "")),
+    );
+    for key in 0..30 {
+        assert_eq!(nginx.statuses(&format!("key-{key}"), "/", 3), [200, 200, 429], "{key}");
+    }
+    assert_eq!((store(&nginx, "fallback_local"), store(&nginx, "failures")), (0, 0));
+    assert!(store(&nginx, "connections") >= 2, "{}", nginx.metrics());
 }
 
 #[test]

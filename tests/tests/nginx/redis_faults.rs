@@ -1,5 +1,6 @@
 //! Redis is away, slow, or not for us: each policy's choice is obeyed, in time, and nothing leaks.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use tollgate_tests::nginx::{Conn, Nginx};
@@ -39,6 +40,26 @@ fn a_client_that_goes_while_it_waits_leaves_nothing() {
     let late = nginx.statuses("a", "/", 5);
     assert!(late.iter().all(|status| *status == 429), "{admitted} and {late:?}");
     assert!(admitted == 20 || store(nginx, "timeouts") + store(nginx, "failures") > 0, "{admitted}");
+}
+
+#[test]
+fn an_http_2_stream_that_goes_while_it_waits_leaves_nothing() {
+    let gateways = Gateways::start(1, 1, &orders("20/d", r#", "timeout": "10s""#), "");
+    let nginx = &gateways.nginx[0];
+    assert_eq!(nginx.get_as("a", "/").status, 200);
+    gateways.redis.stop();
+    let mut curl = Command::new("curl")
+        .args(["-s", "--max-time", "10", "--http2-prior-knowledge", "-H", "x-api-key: a"])
+        .arg(format!("http://127.0.0.1:{}/", nginx.port(4)))
+        .spawn()
+        .unwrap();
+    gateways.wait_for("waiting", 1);
+    curl.kill().unwrap();
+    let _ = curl.wait();
+    gateways.wait_for("waiting", 0);
+    gateways.redis.cont();
+    gateways.wait_for("breakers_open", 0);
+    nginx.wait_until("Redis to answer", |nginx| nginx.get_as("b", "/").status == 200);
 }
 
 #[test]
