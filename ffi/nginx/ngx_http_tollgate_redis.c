@@ -358,7 +358,10 @@ ngx_http_tollgate_init_redis_zone(ngx_shm_zone_t *shm_zone, void *data)
 }
 
 
-/* once a second, whichever worker has something to say */
+/*
+ * Once a second, whichever worker has something to say.  The time that a
+ * worker has cached may be a second behind another one's.
+ */
 
 ngx_uint_t
 ngx_http_tollgate_may_log(ngx_http_tollgate_redis_t *redis)
@@ -368,7 +371,8 @@ ngx_http_tollgate_may_log(ngx_http_tollgate_redis_t *redis)
     was = redis->sh->logged_at;
     now = ngx_time();
 
-    return was != now && ngx_atomic_cmp_set(&redis->sh->logged_at, was, now);
+    return was != now && was != now + 1
+           && ngx_atomic_cmp_set(&redis->sh->logged_at, was, now);
 }
 
 
