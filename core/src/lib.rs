@@ -12,6 +12,7 @@
 //!   that the caller gives and that threads *and processes* may share;
 //! - [`limiter`] charges several limits at once, all or none;
 //! - `policy` (a feature) reads the rules file that says all of this for a gateway;
+//! - `pages` (of the feature `redis`) counts for workers that share no memory, only small blobs;
 //! - `client` (a feature, and the one part with threads, sockets and a clock) shares limits through Redis;
 //! - [`http`] writes the answer as header fields and a problem body.
 //!
@@ -61,6 +62,8 @@ pub mod key;
 pub mod limit;
 pub mod limiter;
 pub mod metrics;
+#[cfg(feature = "redis")]
+pub mod pages;
 #[cfg(feature = "policy")]
 pub mod policy;
 #[cfg(feature = "redis")]

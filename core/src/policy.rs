@@ -33,7 +33,7 @@ pub use json::RuleError;
 pub use key::SubjectKey;
 pub use model::{
     AddressRules, Cost, Forwarding, Identity, KeyPart, Lease, Matcher, Named, Network, OnStoreError,
-    PathPattern, Penalty, Policy, Rules, Store,
+    PathPattern, Penalty, Policy, Rules, Store, Uses,
 };
 pub use notice::{MAX_NOTICE, Notice};
 pub use observe::{label, record};

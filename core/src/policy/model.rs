@@ -9,7 +9,7 @@ use core::net::IpAddr;
 use super::overrides::Overrides;
 use super::parse::DEFAULT_TIMEOUT;
 use crate::http::Family;
-use crate::limit::Limit;
+use crate::limit::{Algorithm, Limit};
 use crate::time::Nanos;
 
 /// A rules document, parsed and compiled whole.
@@ -193,6 +193,22 @@ pub struct Penalty {
     pub max: Nanos,
 }
 
+/// Parts of a request that some policy matches or counts by. Header fields
+/// have a list of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Uses {
+    /// The route's name.
+    pub route: bool,
+    /// The method.
+    pub method: bool,
+    /// The host.
+    pub host: bool,
+    /// The path.
+    pub path: bool,
+    /// Who opened the connection.
+    pub peer: bool,
+}
+
 impl Rules {
     /// The header fields whose values a request must bring along, in lower
     /// case and in this order.
@@ -205,6 +221,32 @@ impl Rules {
     #[must_use]
     pub fn policies(&self) -> &[Policy] {
         &self.policies
+    }
+
+    /// For a host whose workers share a store and no memory: every policy that
+    /// would count on this machine counts in the store. Those of token buckets
+    /// alone fetch ahead by `lease`.
+    pub fn count_in_store(&mut self, lease: Option<Lease>) {
+        for policy in self.policies.iter_mut().filter(|policy| policy.store == Store::Local) {
+            let is_bucket = |limit: &Limit| limit.algorithm() == Algorithm::TokenBucket;
+            policy.lease = lease.filter(|_| policy.all_limits().all(is_bucket));
+            (policy.store, policy.shards) = (Store::Redis, 1);
+        }
+    }
+
+    /// Which parts of a request its policies look at, for a host to which
+    /// each of them is a call.
+    #[must_use]
+    pub fn uses(&self) -> Uses {
+        let keys = |part: KeyPart| self.policies.iter().any(|policy| policy.key.contains(&part));
+        let matches = |is: fn(&Matcher) -> bool| self.policies.iter().any(|policy| is(&policy.matcher));
+        Uses {
+            route: keys(KeyPart::Route) || matches(|matcher| matcher.route.is_some()),
+            method: keys(KeyPart::Method) || matches(|matcher| !matcher.methods.is_empty()),
+            host: matches(|matcher| matcher.host.is_some()),
+            path: keys(KeyPart::Path) || matches(|matcher| matcher.path.is_some()),
+            peer: keys(KeyPart::Ip),
+        }
     }
 
     /// Which fields answers carry.

@@ -1,0 +1,425 @@
+//! Limits of workers that share no memory, only small byte blobs that are
+//! replaced whole, by compare-and-swap: an Envoy worker sees nothing of the
+//! others' memory, and has the host's shared data instead.
+//!
+//! A fixed number of blobs, the *pages*, hold rows: a key's fingerprint, the
+//! numbers of its limit, its state. A key's page follows from its fingerprint,
+//! so any number of keys takes no more memory than the pages do: a page that
+//! is full drops the row that is idle first, and counts it unless it was idle.
+//!
+//! A decision reads one page, decides by the pure
+//! [`algorithms`](crate::algorithm), and writes the page back if nobody else
+//! did meanwhile, else it begins anew. All limits of one policy for one
+//! subject are on one page and so charged all or none in one exchange.
+//!
+//! [`Workers`] puts the [`Store`] of the shared limits before the pages: each
+//! worker keeps leases and denials in memory of its own, and most requests
+//! read no page. A worker may hold units that others then cannot give out, at
+//! most a 64th of what is left of a limit, for the lease's time; a limit that
+//! has fewer than 64 units left is not leased, and admits exactly what it
+//! says. Leases are for token buckets alone. Units that are spent from a lease
+//! were charged up to that time earlier: a key may so be admitted up to a 64th
+//! of its burst for each worker above its limit in an interval, and no more
+//! over a longer time.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+
+use crate::decision::Decision;
+use crate::key::{Fingerprinter, Seed};
+use crate::limit::{Algorithm, Limit};
+use crate::limiter::MAX_LAYERS;
+use crate::metrics::StoreMetrics;
+use crate::policy::check::NONE;
+use crate::policy::{self, Answer, Rules, Selection};
+use crate::redis::script::{Ask, Call, Op};
+use crate::redis::state::State;
+use crate::redis::store::{Host, Progress, Store, StoreConfig, StoreError, Transport};
+use crate::table::{Hold, Table};
+use crate::time::Nanos;
+use page::Page;
+
+mod page;
+
+/// The largest `limit` of a sliding log or a concurrency limit, whose state
+/// grows with it.
+pub const MAX_ENTRIES: u64 = 1024;
+/// A page of buckets and windows has at most so many bytes: about 50 keys.
+pub const PAGE_SIZE: usize = 2560;
+/// A page of logs and holds has at most so many.
+pub const LONG_PAGE_SIZE: usize = 32 * 1024;
+/// For each page of logs there are so many of the others.
+const LONG: u32 = 16;
+/// Tries until a page that others write all the time is given up.
+const TRIES: usize = 64;
+/// The part of what is left of a limit that one worker may lease is one in
+/// so many.
+const SHARE: u64 = 64;
+
+/// Blobs that the workers share.
+pub trait Blobs {
+    /// A page's bytes.
+    type Bytes: AsRef<[u8]>;
+
+    /// A page, with a number that differs after each write; none of a page
+    /// that was never written.
+    ///
+    /// # Errors
+    /// The host does not give it.
+    fn read(&mut self, page: u32) -> Result<Option<(Self::Bytes, u32)>, Unavailable>;
+
+    /// Writes a page that still has the number it was read with, or, with
+    /// none, was still never written. False if it was written meanwhile.
+    ///
+    /// # Errors
+    /// The host does not take it.
+    fn write(&mut self, page: u32, bytes: &[u8], read: Option<u32>) -> Result<bool, Unavailable>;
+}
+
+/// The host's shared data cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the host's shared data is not available")]
+pub struct Unavailable;
+
+/// Why a limit cannot be counted in pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("limit: {0} is above {MAX_ENTRIES}, the most of a sliding_log or concurrency limit in shared pages")]
+pub struct TooLong(pub u64);
+
+/// Can the limit be counted in pages?
+///
+/// # Errors
+/// A log or a concurrency limit of more than [`MAX_ENTRIES`].
+pub fn accepts(limit: &Limit) -> Result<(), TooLong> {
+    if is_long(limit) && limit.limit() > MAX_ENTRIES { Err(TooLong(limit.limit())) } else { Ok(()) }
+}
+
+/// The pages, as one worker uses them.
+#[derive(Debug)]
+pub struct Pages<B> {
+    blobs: B,
+    hash: Fingerprinter,
+    /// Pages of buckets and windows; those of logs are behind them.
+    short: u32,
+    page: Page,
+    replies: VecDeque<Reply>,
+    evicted: u64,
+    conflicts: u64,
+}
+
+#[derive(Debug)]
+struct Reply {
+    ticket: u64,
+    decisions: [Decision; MAX_LAYERS],
+    count: usize,
+    units: u64,
+}
+
+impl<B: Blobs> Pages<B> {
+    /// `pages` of them (1 to 2^20), and a sixteenth on top for logs. All
+    /// workers have the same seed and the same number.
+    #[must_use]
+    pub fn new(blobs: B, pages: u32, seed: Seed) -> Pages<B> {
+        Pages {
+            blobs,
+            hash: Fingerprinter::new(seed),
+            short: pages.clamp(1, 1 << 20),
+            page: Page::default(),
+            replies: VecDeque::with_capacity(MAX_LAYERS),
+            evicted: 0,
+            conflicts: 0,
+        }
+    }
+
+    /// Rows that this worker dropped although they were not idle.
+    #[must_use]
+    pub fn evicted(&self) -> u64 {
+        self.evicted
+    }
+
+    /// Exchanges that began anew, as another worker was first.
+    #[must_use]
+    pub fn conflicts(&self) -> u64 {
+        self.conflicts
+    }
+
+    /// The blobs.
+    pub fn blobs(&mut self) -> &mut B {
+        &mut self.blobs
+    }
+
+    /// Does what a call asks: a decision for each of its limits, and the units
+    /// that were given on top.
+    ///
+    /// # Errors
+    /// The shared data is not there, or others write this page all the time.
+    pub fn execute(
+        &mut self,
+        call: &Call<'_>,
+        now: Nanos,
+        decisions: &mut [Decision],
+    ) -> Result<u64, Unavailable> {
+        let Some(first) = call.asks.first() else { return Ok(0) };
+        let is_long = call.asks.iter().any(|ask| is_long(ask.limit));
+        let key = unmarked(first.key);
+        if let (Op::GiveBack { .. }, true, [_], Some(base)) = (call.op, is_long, call.asks, unnumbered(key)) {
+            // Units in flight go back alone: they lie where their policy's first limit does.
+            if self.exchange(self.place(base, true), call, now, decisions)?.is_some() {
+                return Ok(0);
+            }
+        }
+        Ok(self.exchange(self.place(key, is_long), call, now, decisions)?.unwrap_or(0))
+    }
+
+    /// The page of a policy's first key.
+    fn place(&self, key: &[u8], is_long: bool) -> u32 {
+        let hash = self.hash.fingerprint(key).0;
+        let within = |count: u32| ((u128::from(hash) * u128::from(count)) >> 64) as u32; // below count
+        if is_long { self.short + within(self.short.div_ceil(LONG)) } else { within(self.short) }
+    }
+
+    /// Reads, decides, writes; none if there is nothing to give back to.
+    fn exchange(
+        &mut self,
+        place: u32,
+        call: &Call<'_>,
+        now: Nanos,
+        decisions: &mut [Decision],
+    ) -> Result<Option<u64>, Unavailable> {
+        let size = if place < self.short { PAGE_SIZE } else { LONG_PAGE_SIZE };
+        for _ in 0..TRIES {
+            let read = self.blobs.read(place)?;
+            let (bytes, version) = match &read {
+                Some((bytes, version)) => (bytes.as_ref(), Some(*version)),
+                None => (&[][..], None),
+            };
+            let mut states: [Option<Kept>; MAX_LAYERS] = [const { None }; MAX_LAYERS];
+            let now = now.max(page::latest(bytes)); // a clock that steps back stands
+            let mut is_known = false;
+            for (ask, room) in call.asks.iter().zip(&mut states) {
+                let fingerprint = self.hash.fingerprint(ask.key).0;
+                let found = page::find(bytes, fingerprint, ask.limit, now);
+                is_known |= found.is_some();
+                let state = found.unwrap_or_else(|| State::new(ask.limit));
+                *room = Some(Kept { fingerprint, state });
+            }
+            let units = match call.op {
+                Op::Check { cost, more, share, owed, id } => {
+                    let request = Request { now, cost, more, share, owed, id };
+                    let (units, is_changed) = check(call.asks, &mut states, &request, decisions);
+                    if !is_changed {
+                        return Ok(Some(0));
+                    }
+                    units
+                }
+                Op::GiveBack { .. } if !is_known => return Ok(None),
+                Op::GiveBack { units, age, id } => {
+                    for (ask, kept) in call.asks.iter().zip(states.iter_mut().flatten()) {
+                        kept.state.refund(ask.limit, now, units, now.saturating_sub(age), id);
+                    }
+                    0
+                }
+            };
+            let rows = call.asks.iter().zip(states.iter().flatten());
+            let rows = rows.map(|(ask, kept)| (kept.fingerprint, ask.limit, &kept.state));
+            let evicted = self.page.write(bytes, &rows, now, size);
+            if self.blobs.write(place, self.page.bytes(), version)? {
+                self.evicted = self.evicted.saturating_add(evicted);
+                return Ok(Some(units));
+            }
+            self.conflicts = self.conflicts.saturating_add(1);
+        }
+        Err(Unavailable)
+    }
+}
+
+struct Kept {
+    fingerprint: u64,
+    state: State,
+}
+
+struct Request {
+    now: Nanos,
+    cost: u64,
+    more: u64,
+    share: u64,
+    owed: u64,
+    id: u64,
+}
+
+/// All limits, or none: the units that were given on top, and whether any
+/// state is another now.
+fn check(
+    asks: &[Ask<'_>],
+    states: &mut [Option<Kept>],
+    request: &Request,
+    decisions: &mut [Decision],
+) -> (u64, bool) {
+    let Request { now, cost, more, share, owed, id } = *request;
+    let mut fits = true;
+    for ((ask, kept), decision) in asks.iter().zip(states.iter_mut().flatten()).zip(&mut *decisions) {
+        if owed > 0 {
+            kept.state.charge(ask.limit, now, owed, id);
+        }
+        *decision = kept.state.clone().decide(ask.limit, now, cost, id);
+        fits &= decision.allowed;
+    }
+    if !fits {
+        for ((ask, kept), decision) in asks.iter().zip(states.iter_mut().flatten()).zip(decisions) {
+            if decision.allowed {
+                *decision = kept.state.decide(ask.limit, now, 0, id);
+            }
+        }
+        return (0, owed > 0);
+    }
+    let mut units = more;
+    for (ask, kept) in asks.iter().zip(states.iter_mut().flatten()) {
+        let _ = kept.state.decide(ask.limit, now, cost, id); // it fits
+        if units > 0 {
+            units = units.min(kept.state.decide(ask.limit, now, 0, id).remaining / share.max(1));
+        }
+    }
+    for ((ask, kept), decision) in asks.iter().zip(states.iter_mut().flatten()).zip(decisions) {
+        let _ = kept.state.decide(ask.limit, now, units, id); // no more than what remains
+        let (allowed, delay) = (decision.allowed, decision.delay);
+        *decision = Decision { allowed, delay, ..kept.state.decide(ask.limit, now, 0, id) };
+    }
+    (units, owed > 0 || cost > 0 || units > 0)
+}
+
+/// Does its state grow with the limit?
+fn is_long(limit: &Limit) -> bool {
+    matches!(limit.algorithm(), Algorithm::SlidingLog | Algorithm::Concurrency)
+}
+
+/// A key without the mark of its kind.
+fn unmarked(key: &[u8]) -> &[u8] {
+    let without = key.strip_suffix(b"#log").or_else(|| key.strip_suffix(b"#hold"));
+    without.unwrap_or(key)
+}
+
+/// A key without the number of its limit, if it may have one.
+fn unnumbered(key: &[u8]) -> Option<&[u8]> {
+    let colon = key.iter().rposition(|byte| *byte == b':')?;
+    let (base, number) = key.split_at_checked(colon)?;
+    let digits = number.get(1..).filter(|digits| matches!(digits.len(), 1 | 2))?;
+    digits.iter().all(u8::is_ascii_digit).then_some(base)
+}
+
+impl<B: Blobs> Transport for Pages<B> {
+    fn send(&mut self, ticket: u64, call: &Call<'_>, _: Nanos, now: Nanos) -> bool {
+        let mut decisions = [NONE; MAX_LAYERS];
+        let count = call.asks.len().min(MAX_LAYERS);
+        let room = decisions.get_mut(..count).unwrap_or(&mut []);
+        let Ok(units) = self.execute(call, now, room) else { return false };
+        self.replies.push_back(Reply { ticket, decisions, count, units });
+        true
+    }
+
+    fn probe(&mut self, ticket: u64, _: &[u8], _: Nanos, _: Nanos) -> bool {
+        self.replies.push_back(Reply { ticket, decisions: [NONE; MAX_LAYERS], count: 0, units: 0 });
+        true // the next call tells
+    }
+}
+
+/// One worker: what it remembers, before the pages that all share.
+#[derive(Debug)]
+pub struct Workers<B> {
+    store: Box<Store>,
+    pages: Pages<B>,
+}
+
+/// What a host brings along to each step.
+#[derive(Clone, Copy, Debug)]
+pub struct Here<'h, 'm> {
+    /// Where penalties are counted; and everything, should the shared data
+    /// not be there.
+    pub table: &'h Table<'m>,
+    /// What is counted.
+    pub metrics: &'h StoreMetrics,
+    /// A clock that is the same for all workers.
+    pub now: Nanos,
+}
+
+impl<B: Blobs> Workers<B> {
+    /// Takes the memory of `pots` keys, about 1.1 KiB each, and of `holds`
+    /// requests in flight under concurrency limits, about 0.5 KiB each; `seed`
+    /// is drawn by each worker for itself, and tells its calls from others'.
+    ///
+    /// # Errors
+    /// Too many holds.
+    pub fn new(pages: Pages<B>, pots: usize, holds: usize, seed: u64) -> Result<Workers<B>, StoreError> {
+        let config =
+            StoreConfig { pots, waiting: 4, holds, workers: SHARE / 2, seed, ..StoreConfig::default() };
+        Ok(Workers { store: Box::new(Store::new(&config)?), pages })
+    }
+
+    /// Asks all limits of a selection of rules that
+    /// [count in a store](Rules::count_in_store), all or none.
+    pub fn check(&mut self, rules: &Rules, selection: &Selection<'_>, here: &Here<'_, '_>) -> Answer {
+        let mut host =
+            Host { table: here.table, metrics: here.metrics, transport: &mut self.pages, now: here.now };
+        let progress = self.store.check(rules, selection, 0, &mut host);
+        deliver(&mut self.store, &mut host);
+        match progress {
+            Progress::Answered(answer) => answer,
+            Progress::Waiting(pending) => {
+                while let Some((_, told, answer)) = self.store.poll_answer(&mut host) {
+                    if told == pending {
+                        return answer;
+                    }
+                }
+                // Every call is answered at once, so this is not reached.
+                self.store.cancel(pending, &mut host);
+                policy::check(rules, here.table, selection, here.now)
+            }
+        }
+    }
+
+    /// The request is over: gives back its units in flight.
+    pub fn release(&mut self, hold: &Hold, here: &Here<'_, '_>) {
+        self.step(here, |store, host| store.release(hold, host));
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) has something to do.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Nanos> {
+        self.store.poll_timeout()
+    }
+
+    /// Gives back what was leased and not spent in time.
+    pub fn handle_timeout(&mut self, here: &Here<'_, '_>) {
+        if self.poll_timeout().is_some_and(|at| at <= here.now) {
+            self.step(here, Store::handle_timeout);
+        }
+    }
+
+    /// Gives everything back: the worker ends.
+    pub fn drain(&mut self, here: &Here<'_, '_>) {
+        self.step(here, Store::drain);
+    }
+
+    /// The pages.
+    #[must_use]
+    pub fn pages(&self) -> &Pages<B> {
+        &self.pages
+    }
+
+    fn step(&mut self, here: &Here<'_, '_>, step: impl FnOnce(&mut Store, &mut Host<'_, '_, Pages<B>>)) {
+        let mut host =
+            Host { table: here.table, metrics: here.metrics, transport: &mut self.pages, now: here.now };
+        step(&mut self.store, &mut host);
+        deliver(&mut self.store, &mut host);
+    }
+}
+
+/// Hands over what was answered; answers may lead to calls.
+fn deliver<B: Blobs>(store: &mut Store, host: &mut Host<'_, '_, Pages<B>>) {
+    while let Some(mut reply) = host.transport.replies.pop_front() {
+        let decisions = reply.decisions.get_mut(..reply.count).unwrap_or(&mut []);
+        store.answered(reply.ticket, decisions, reply.units, host);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,301 @@
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::string::{String, ToString};
+use std::vec::Vec;
+use std::{format, vec};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::policy::{Attributes, Lease};
+use crate::table::{Config, OwnedTable};
+use crate::time::SECOND;
+
+const START: Nanos = 1_000_000 * SECOND;
+const LEASE: Lease = Lease { max: 64, ttl: 100_000_000 };
+
+/// What a host shares, written by compare-and-swap.
+#[derive(Clone, Debug, Default)]
+struct Shared(Rc<RefCell<Inner>>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    pages: HashMap<u32, (Vec<u8>, u32)>,
+    next: u32,
+    exchanges: u64,
+    /// So many writes from now on find that another was first.
+    conflicts: u32,
+    is_gone: bool,
+}
+
+impl Blobs for Shared {
+    type Bytes = Vec<u8>;
+
+    fn read(&mut self, page: u32) -> Result<Option<(Vec<u8>, u32)>, Unavailable> {
+        let inner = self.0.borrow();
+        if inner.is_gone { Err(Unavailable) } else { Ok(inner.pages.get(&page).cloned()) }
+    }
+
+    fn write(&mut self, page: u32, bytes: &[u8], read: Option<u32>) -> Result<bool, Unavailable> {
+        let mut inner = self.0.borrow_mut();
+        if inner.conflicts > 0 {
+            inner.conflicts -= 1;
+            return Ok(false);
+        }
+        if inner.pages.get(&page).map(|(_, version)| *version) != read {
+            return Ok(false);
+        }
+        inner.next += 1;
+        inner.exchanges += 1;
+        let version = inner.next;
+        inner.pages.insert(page, (bytes.to_vec(), version));
+        Ok(true)
+    }
+}
+
+struct World {
+    shared: Shared,
+    rules: Rules,
+    workers: Vec<Workers<Shared>>,
+    table: OwnedTable,
+    metrics: StoreMetrics,
+}
+
+impl World {
+    fn new(policies: &str, workers: u64, pages: u32) -> World {
+        let text =
+            format!(r#"{{ "identity": {{ "user": {{ "header": "u" }} }}, "policies": [ {policies} ] }}"#);
+        let mut rules = Rules::parse(&text, Seed([1, 2])).unwrap();
+        rules.count_in_store(Some(LEASE));
+        let shared = Shared::default();
+        let worker = |number: u64| {
+            let pages = Pages::new(shared.clone(), pages, Seed([3, 4]));
+            Workers::new(pages, 64, 64, number.wrapping_mul(0x1234_5678_9ABC_DEF0)).unwrap()
+        };
+        let table = OwnedTable::new(Config { capacity: 64, rows: 8, row_entries: 64 }, Seed([5, 6])).unwrap();
+        let workers = (1..=workers).map(worker).collect();
+        World { shared, rules, workers, table, metrics: StoreMetrics::default() }
+    }
+
+    fn check(&mut self, worker: usize, user: &str, now: Nanos) -> Answer {
+        let headers = [Some(user.as_bytes())];
+        let request =
+            Attributes { route: b"", method: b"GET", host: b"", path: b"/", peer: None, headers: &headers };
+        let selection = self.rules.select(&request).unwrap();
+        let table = self.table.table().unwrap();
+        let here = Here { table: &table, metrics: &self.metrics, now };
+        let worker = &mut self.workers[worker];
+        worker.handle_timeout(&here);
+        worker.check(&self.rules, &selection, &here)
+    }
+
+    fn release(&mut self, worker: usize, answer: &Answer, now: Nanos) {
+        let table = self.table.table().unwrap();
+        let here = Here { table: &table, metrics: &self.metrics, now };
+        for hold in answer.holds() {
+            self.workers[worker].release(hold, &here);
+        }
+    }
+}
+
+fn policy(limits: &str) -> String {
+    format!(r#"{{ "name": "p", "key": ["user"], "limits": [ {limits} ] }}"#)
+}
+
+fn limit(algorithm: &str, rate: &str) -> String {
+    policy(&format!(r#"{{ "algorithm": "{algorithm}", "rate": "{rate}" }}"#))
+}
+
+const ALGORITHMS: [&str; 4] = ["token_bucket", "fixed_window", "sliding_window", "sliding_log"];
+
+#[test]
+fn workers_together_admit_the_limit() {
+    for algorithm in ALGORITHMS {
+        for count in [10, 63, 100, 1000] {
+            let mut world = World::new(&limit(algorithm, &format!("{count}/d")), 4, 8);
+            let mut admitted = 0;
+            for turn in 0..count * 4 {
+                admitted += u64::from(world.check(turn as usize % 4, "a", START + turn * 1_000_000).allowed);
+            }
+            assert_eq!(admitted, count, "{algorithm}");
+        }
+    }
+}
+
+#[test]
+fn a_hot_key_is_seldom_exchanged_and_a_flood_never() {
+    let mut world = World::new(&limit("token_bucket", "10000/s"), 1, 8);
+    for step in 0..10_000 {
+        assert!(world.check(0, "a", START + step * 200_000).allowed); // half of the limit
+    }
+    let exchanges = world.shared.0.borrow().exchanges;
+    assert!(exchanges < 10_000 / 30, "{exchanges}");
+
+    let mut world = World::new(&limit("token_bucket", "10/d"), 1, 8);
+    for step in 0..10_000 {
+        world.check(0, "a", START + step);
+    }
+    assert_eq!(world.shared.0.borrow().exchanges, 10);
+}
+
+#[test]
+fn a_page_that_another_wrote_first_is_decided_anew() {
+    let mut world = World::new(&limit("token_bucket", "3/d"), 2, 1);
+    let mut admitted = 0;
+    for turn in 0..10 {
+        world.shared.0.borrow_mut().conflicts = 5;
+        admitted += u32::from(world.check(turn % 2, "a", START).allowed);
+    }
+    assert_eq!(admitted, 3);
+    assert_eq!(world.workers.iter().map(|worker| worker.pages().conflicts()).sum::<u64>() % 5, 0);
+}
+
+#[test]
+fn any_number_of_keys_takes_the_same_memory() {
+    let mut world = World::new(&limit("token_bucket", "10/h"), 1, 4);
+    let mut size = 0;
+    for user in 0..20_000u64 {
+        assert!(world.check(0, &user.to_string(), START + user).allowed);
+        if user % 1000 == 999 {
+            let inner = world.shared.0.borrow();
+            assert!(inner.pages.len() <= 4 && inner.pages.values().all(|(page, _)| page.len() <= PAGE_SIZE));
+            size = inner.pages.values().map(|(page, _)| page.len()).sum();
+        }
+    }
+    assert!(size > 4 * PAGE_SIZE * 3 / 4);
+    assert!(world.workers[0].pages().evicted() > 19_000);
+}
+
+#[test]
+fn what_is_idle_first_makes_room_first() {
+    let mut world = World::new(&limit("token_bucket", "10/h"), 1, 1);
+    for _ in 0..10 {
+        assert!(world.check(0, "spent", START).allowed);
+    }
+    for user in 0..5_000u64 {
+        world.check(0, &user.to_string(), START + 1 + user);
+    }
+    // By another worker's eyes, whom no memory helps.
+    let pages = Pages::new(world.shared.clone(), 1, Seed([3, 4]));
+    world.workers.push(Workers::new(pages, 8, 8, 99).unwrap());
+    assert!(!world.check(1, "spent", START + 6_000).allowed);
+}
+
+#[test]
+fn an_idle_row_is_dropped_without_being_counted() {
+    let mut world = World::new(&limit("token_bucket", "10/s"), 1, 1);
+    for user in 0..2_000u64 {
+        world.check(0, &user.to_string(), START + user * SECOND);
+    }
+    assert_eq!(world.workers[0].pages().evicted(), 0);
+}
+
+#[test]
+fn several_limits_are_charged_all_or_none() {
+    let limits = r#"{ "rate": "5/h" }, { "algorithm": "sliding_log", "rate": "3/s" }, { "algorithm": "concurrency", "rate": "2/m" }"#;
+    let mut world = World::new(&policy(limits), 2, 8);
+    let first = world.check(0, "a", START);
+    let second = world.check(1, "a", START + 1);
+    assert!(first.allowed && second.allowed);
+    let third = world.check(0, "a", START + 2);
+    assert!(!third.allowed);
+    assert_eq!(third.decisions()[0].remaining, 3);
+    world.release(0, &first, START + 3);
+    world.release(1, &second, START + 3);
+    let third = world.check(1, "a", START + 4);
+    assert!(third.allowed, "units in flight are back: {third:?}");
+    world.release(1, &third, START + 4);
+    assert!(!world.check(0, "a", START + 5).allowed, "three in a second");
+    assert!(world.check(0, "a", START + SECOND + 5).allowed);
+}
+
+#[test]
+fn a_changed_limit_keeps_what_was_spent() {
+    let mut world = World::new(&limit("token_bucket", "10/d"), 1, 8);
+    for _ in 0..10 {
+        assert!(world.check(0, "a", START).allowed);
+    }
+    let text = format!(
+        r#"{{ "identity": {{ "user": {{ "header": "u" }} }}, "policies": [ {} ] }}"#,
+        limit("token_bucket", "15/d")
+    );
+    world.rules = Rules::parse(&text, Seed([1, 2])).unwrap();
+    world.rules.count_in_store(Some(LEASE));
+    let admitted = (0..20).filter(|_| world.check(0, "a", START).allowed).count();
+    assert_eq!(admitted, 5);
+}
+
+#[test]
+fn without_shared_data_a_worker_counts_alone() {
+    let mut world = World::new(&limit("token_bucket", "10/d"), 1, 8);
+    world.shared.0.borrow_mut().is_gone = true;
+    let admitted = (0..50).filter(|_| world.check(0, "a", START).allowed).count();
+    assert!((1..=10).contains(&admitted), "{admitted}");
+    world.shared.0.borrow_mut().is_gone = false;
+    world.check(0, "b", START + 60 * SECOND);
+    assert!(world.check(0, "b", START + 61 * SECOND).allowed);
+}
+
+#[test]
+fn logs_that_would_not_fit_are_refused() {
+    let log = |count| Limit::new(Algorithm::SlidingLog, count, SECOND).unwrap();
+    assert_eq!(accepts(&log(MAX_ENTRIES)), Ok(()));
+    assert_eq!(accepts(&log(MAX_ENTRIES + 1)), Err(TooLong(1025)));
+    assert_eq!(accepts(&Limit::new(Algorithm::FixedWindow, 1 << 30, SECOND).unwrap()), Ok(()));
+}
+
+proptest! {
+    /// Whoever else shares the host's data writes what he likes.
+    #[test]
+    fn bytes_that_are_no_page_harm_nobody(
+        mut garbage in prop::collection::vec(any::<u8>(), 0..200), is_begun in any::<bool>(), algorithm in 0usize..4,
+    ) {
+        if is_begun {
+            let page = [b'T', b'g', 1, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+            garbage.splice(0..0, page);
+        }
+        let mut world = World::new(&limit(ALGORITHMS[algorithm], "2/d"), 1, 1);
+        for place in 0..2 {
+            world.shared.0.borrow_mut().pages.insert(place, (garbage.clone(), 7));
+        }
+        let admitted = (0..5).filter(|_| world.check(0, "a", START).allowed).count();
+        prop_assert!(admitted <= 2);
+    }
+
+    /// What a page holds is what was put into it.
+    #[test]
+    fn a_cut_page_is_read_up_to_the_cut(cut in 0usize..400) {
+        let mut world = World::new(&limit("token_bucket", "2/d"), 1, 1);
+        for user in 0..5u64 {
+            world.check(0, &user.to_string(), START);
+        }
+        let (page, _) = world.shared.0.borrow().pages[&0].clone();
+        let page = page[..cut.min(page.len())].to_vec();
+        world.shared.0.borrow_mut().pages.insert(0, (page, 9));
+        prop_assert!(world.check(0, "new", START + 1).allowed);
+    }
+
+    /// Law 1 over any interval, for workers without leases of their own.
+    #[test]
+    fn small_limits_are_exact_in_any_interleaving(
+        steps in prop::collection::vec((0usize..4, 0u64..400_000_000), 1..120), conflicts in 0u32..3,
+    ) {
+        let mut world = World::new(&limit("token_bucket", "5/s"), 4, 2);
+        let mut now = START;
+        let mut admitted = vec![];
+        for (worker, pause) in steps {
+            now += pause;
+            world.shared.0.borrow_mut().conflicts = conflicts;
+            if world.check(worker, "a", now).allowed {
+                admitted.push(now);
+            }
+        }
+        for (first, from) in admitted.iter().enumerate() {
+            for (last, to) in admitted.iter().enumerate().skip(first) {
+                let most = 5 + (to - from) * 5 / SECOND;
+                prop_assert!((last - first + 1) as u64 <= most);
+            }
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! The host's functions, each as a call that gives a value or an error and
+//! never panics, whatever the host answers.
+//!
+//! The names and numbers are those of the proxy-wasm ABI 0.2.1. Bytes that the
+//! host hands over lie in memory that it asked for by
+//! `proxy_on_memory_allocate`, and belong to us from then on.
+
+use std::ptr::null_mut;
+
+/// The host said no: its status, as the ABI numbers them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Status(pub(crate) u32);
+
+const OK: u32 = 0;
+const NOT_FOUND: u32 = 1;
+const CAS_MISMATCH: u32 = 8;
+
+/// How loud a line of the log is.
+#[derive(Clone, Copy, Debug)]
+#[repr(u32)]
+pub(crate) enum Level {
+    /// Something does not work.
+    Error = 4,
+}
+
+/// Which header fields.
+#[derive(Clone, Copy, Debug)]
+#[repr(u32)]
+pub(crate) enum Map {
+    /// The request's.
+    Request = 0,
+    /// The response's.
+    Response = 2,
+}
+
+/// What a filter says to the host when it was shown header fields.
+#[derive(Clone, Copy, Debug)]
+#[repr(u32)]
+pub(crate) enum Action {
+    /// Go on.
+    Continue = 0,
+    /// Wait, or it is answered.
+    Pause = 1,
+}
+
+/// Declares imports; where there is no host, as in a native build, each of
+/// them answers "unimplemented".
+macro_rules! imports {
+    ($module:literal: $(fn $name:ident($($argument:ident: $type:ty),*);)*) => {
+        #[cfg(target_arch = "wasm32")]
+        #[link(wasm_import_module = $module)]
+        unsafe extern "C" {
+            $(fn $name($($argument: $type),*) -> u32;)*
+        }
+        $(
+            #[cfg(not(target_arch = "wasm32"))]
+            #[allow(clippy::too_many_arguments, reason = "as the ABI has it")]
+            unsafe fn $name($($argument: $type),*) -> u32 {
+                $(let _ = $argument;)*
+                12
+            }
+        )*
+    };
+}
+
+imports! { "env":
+    fn proxy_log(level: u32, message: *const u8, len: usize);
+    fn proxy_get_current_time_nanoseconds(now: *mut u64);
+    fn proxy_set_tick_period_milliseconds(period: u32);
+    fn proxy_get_buffer_bytes(kind: u32, start: usize, max: usize, data: *mut *mut u8, len: *mut usize);
+    fn proxy_get_header_map_value(map: u32, key: *const u8, key_len: usize, data: *mut *mut u8, len: *mut usize);
+    fn proxy_replace_header_map_value(map: u32, key: *const u8, key_len: usize, value: *const u8, len: usize);
+    fn proxy_get_property(path: *const u8, path_len: usize, data: *mut *mut u8, len: *mut usize);
+    fn proxy_get_shared_data(key: *const u8, key_len: usize, data: *mut *mut u8, len: *mut usize, cas: *mut u32);
+    fn proxy_set_shared_data(key: *const u8, key_len: usize, value: *const u8, len: usize, cas: u32);
+    fn proxy_send_local_response(
+        status: u32, details: *const u8, details_len: usize, body: *const u8, body_len: usize,
+        headers: *const u8, headers_len: usize, grpc_status: i32
+    );
+}
+
+imports! { "wasi_snapshot_preview1":
+    fn random_get(data: *mut u8, len: usize);
+}
+
+/// Memory for the host to write into, which is given back by [`owned`].
+#[cfg(target_arch = "wasm32")]
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn proxy_on_memory_allocate(size: usize) -> *mut u8 {
+    let mut room: Vec<u8> = Vec::with_capacity(size);
+    let data = room.as_mut_ptr();
+    std::mem::forget(room);
+    data
+}
+
+/// Writes a line into the host's log.
+pub(crate) fn log(level: Level, message: &str) {
+    // SAFETY: the host reads `len` bytes of a string.
+    let _ = unsafe { proxy_log(level as u32, message.as_ptr(), message.len()) };
+}
+
+/// The host's clock, in nanoseconds since 1970.
+pub(crate) fn now() -> Result<u64, Status> {
+    let mut now = 0;
+    // SAFETY: the host writes one integer.
+    done(unsafe { proxy_get_current_time_nanoseconds(&mut now) })?;
+    Ok(now)
+}
+
+/// Asks to be called so often; 0 is never.
+pub(crate) fn set_tick(milliseconds: u32) -> Result<(), Status> {
+    // SAFETY: no memory is passed.
+    done(unsafe { proxy_set_tick_period_milliseconds(milliseconds) })
+}
+
+/// The plugin's configuration.
+pub(crate) fn configuration() -> Result<Vec<u8>, Status> {
+    const PLUGIN_CONFIGURATION: u32 = 7;
+    let bytes = handed(|data, len| {
+        // SAFETY: the host writes a pointer and a length.
+        unsafe { proxy_get_buffer_bytes(PLUGIN_CONFIGURATION, 0, usize::MAX, data, len) }
+    })?;
+    Ok(bytes.unwrap_or_default())
+}
+
+/// A header field's value, of several with commas between; none if it is not
+/// there.
+pub(crate) fn header(map: Map, name: &str) -> Result<Option<Vec<u8>>, Status> {
+    handed(|data, len| {
+        // SAFETY: the host reads a name, and writes a pointer and a length.
+        unsafe { proxy_get_header_map_value(map as u32, name.as_ptr(), name.len(), data, len) }
+    })
+}
+
+/// Sets a header field, in place of those of its name.
+pub(crate) fn set_header(map: Map, name: &str, value: &[u8]) -> Result<(), Status> {
+    // SAFETY: the host reads a name and a value.
+    done(unsafe {
+        proxy_replace_header_map_value(map as u32, name.as_ptr(), name.len(), value.as_ptr(), value.len())
+    })
+}
+
+/// A property of the request or the host; `path` has a NUL between its parts.
+pub(crate) fn property(path: &str) -> Result<Option<Vec<u8>>, Status> {
+    handed(|data, len| {
+        // SAFETY: the host reads a path, and writes a pointer and a length.
+        unsafe { proxy_get_property(path.as_ptr(), path.len(), data, len) }
+    })
+}
+
+/// A value that the VMs share, and the number of its last write.
+pub(crate) fn shared(key: &[u8]) -> Result<Option<(Vec<u8>, u32)>, Status> {
+    let mut version = 0;
+    let bytes = handed(|data, len| {
+        // SAFETY: the host reads a key, and writes a pointer, a length and a number.
+        unsafe { proxy_get_shared_data(key.as_ptr(), key.len(), data, len, &mut version) }
+    })?;
+    Ok(bytes.map(|bytes| (bytes, version)))
+}
+
+/// Sets a value that the VMs share, if it was not written since `read`; with
+/// none, if it was never written. False if it was.
+pub(crate) fn set_shared(key: &[u8], value: &[u8], read: Option<u32>) -> Result<bool, Status> {
+    // A value that was never written is not compared, one that was is: no write has this number.
+    let version = read.unwrap_or(u32::MAX);
+    // SAFETY: the host reads a key and a value.
+    match unsafe { proxy_set_shared_data(key.as_ptr(), key.len(), value.as_ptr(), value.len(), version) } {
+        OK => Ok(true),
+        CAS_MISMATCH => Ok(false),
+        status => Err(Status(status)),
+    }
+}
+
+/// Answers the request. `headers` are pairs as the ABI writes them; to a gRPC
+/// client the host says `grpc_status`, and `body` as its message.
+pub(crate) fn respond(status: u16, body: &[u8], headers: &[u8], grpc_status: i32) -> Result<(), Status> {
+    const DETAILS: &str = "tollgate";
+    // SAFETY: the host reads three byte strings.
+    done(unsafe {
+        proxy_send_local_response(
+            u32::from(status),
+            DETAILS.as_ptr(),
+            DETAILS.len(),
+            body.as_ptr(),
+            body.len(),
+            headers.as_ptr(),
+            headers.len(),
+            grpc_status,
+        )
+    })
+}
+
+/// Two numbers from the host's random source.
+pub(crate) fn random() -> Result<[u64; 2], Status> {
+    let mut bytes = [0; 16];
+    // SAFETY: the host writes as many bytes as there are.
+    done(unsafe { random_get(bytes.as_mut_ptr(), bytes.len()) })?;
+    let number = u128::from_le_bytes(bytes);
+    Ok([number as u64, (number >> 64) as u64])
+}
+
+fn done(status: u32) -> Result<(), Status> {
+    if status == OK { Ok(()) } else { Err(Status(status)) }
+}
+
+/// Bytes that the host hands over; none of what it does not find.
+fn handed(call: impl FnOnce(*mut *mut u8, *mut usize) -> u32) -> Result<Option<Vec<u8>>, Status> {
+    let (mut data, mut len) = (null_mut(), 0);
+    match call(&mut data, &mut len) {
+        OK => Ok(Some(owned(data, len))),
+        NOT_FOUND => Ok(None),
+        status => Err(Status(status)),
+    }
+}
+
+/// Takes over what the host wrote into memory of
+/// [`proxy_on_memory_allocate`].
+fn owned(data: *mut u8, len: usize) -> Vec<u8> {
+    if data.is_null() || len == 0 {
+        return Vec::new();
+    }
+    // SAFETY: the host asked for `len` bytes, which were a vector's, wrote all of them and forgot them.
+    unsafe { Vec::from_raw_parts(data, len, len) }
+}

@@ -1,0 +1,38 @@
+//! Tollgate in a proxy-wasm host: Envoy, and others that speak the ABI 0.2.1.
+//!
+//! All decisions are `tollgate-core`'s. What is here moves header fields,
+//! bytes and time between the core and the host:
+//!
+//! - [`abi`]: what the host offers, as functions that give a value or an
+//!   error. The one file with unsafe code.
+//! - [`exports`]: what the host calls.
+//! - [`vm`]: the contexts of one VM, which is one worker.
+//! - [`config`]: the plugin's configuration.
+//! - [`filter`], [`request`]: the rules of one plugin, and a request's way
+//!   through them.
+//! - [`pages`]: the blobs that the workers share.
+//!
+//! The ABI is used as it is, without an SDK. A VM that panics once answers
+//! 503 from then on, so nothing here may: an id that is not known, a status
+//! that is not expected and a request that is gone are all ordinary. And the
+//! host only calls what is exported: each function that is not there is two
+//! crossings less for every request.
+
+#![deny(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::arithmetic_side_effects,
+    clippy::exit
+)]
+
+mod abi;
+mod config;
+mod exports;
+mod filter;
+mod pages;
+mod request;
+mod vm;

@@ -1,0 +1,64 @@
+//! Pages in the host's shared data, under keys `tollgate/<zone>/<pages>/<n>`:
+//! a fixed number of them, as such a key can never be deleted.
+
+use tollgate_core::key::Seed;
+use tollgate_core::pages::{Blobs, Unavailable};
+
+use crate::abi;
+
+/// The host's shared data.
+#[derive(Debug)]
+pub(crate) struct HostPages {
+    /// The key up to and with the last slash, then the number.
+    key: Vec<u8>,
+    prefix: usize,
+}
+
+impl HostPages {
+    pub(crate) fn new(zone: &str, pages: u32) -> HostPages {
+        let key = format!("tollgate/{zone}/{pages}/").into_bytes();
+        HostPages { prefix: key.len(), key }
+    }
+
+    fn key(&mut self, page: u32) -> &[u8] {
+        self.key.truncate(self.prefix);
+        self.key.extend_from_slice(itoa::Buffer::new().format(page).as_bytes());
+        &self.key
+    }
+}
+
+impl Blobs for HostPages {
+    type Bytes = Vec<u8>;
+
+    fn read(&mut self, page: u32) -> Result<Option<(Vec<u8>, u32)>, Unavailable> {
+        abi::shared(self.key(page)).map_err(|_| Unavailable)
+    }
+
+    fn write(&mut self, page: u32, bytes: &[u8], read: Option<u32>) -> Result<bool, Unavailable> {
+        abi::set_shared(self.key(page), bytes, read).map_err(|_| Unavailable)
+    }
+}
+
+/// The secret under which keys are hashed, the same for all workers: drawn by
+/// the first.
+pub(crate) fn seed(zone: &str) -> Result<Seed, abi::Status> {
+    let key = format!("tollgate/{zone}/seed");
+    let mut error = abi::Status(0);
+    for _ in 0..8 {
+        match abi::shared(key.as_bytes())? {
+            Some((bytes, _)) => {
+                let number = bytes.as_slice().try_into().map(u128::from_le_bytes);
+                let number = number.map_err(|_| abi::Status(2))?;
+                return Ok(Seed([number as u64, (number >> 64) as u64]));
+            }
+            None => {
+                let [low, high] = abi::random()?;
+                let number = u128::from(high) << 64 | u128::from(low);
+                if let Err(status) = abi::set_shared(key.as_bytes(), &number.to_le_bytes(), None) {
+                    error = status;
+                }
+            }
+        }
+    }
+    Err(error)
+}
