@@ -146,6 +146,9 @@ pub struct Grant {
     pub id: u64,
     /// How long the units may be spent.
     pub ttl: Nanos,
+    /// May units of several calls go back as those of the oldest? Not those of
+    /// a log, which knows each by its call.
+    pub merges: bool,
 }
 
 /// Units whose time is over, to be given back to the store.
@@ -507,16 +510,20 @@ impl Pot {
     }
 
     fn has_room(&self, grant: &Grant) -> bool {
-        self.lots.iter().any(|lot| lot.units == 0) || self.lots[1].id == grant.id
+        grant.merges || self.lots.iter().any(|lot| lot.units == 0) || self.lots[1].id == grant.id
     }
 
     /// Puts a grant beside the one before; the one before that has to go.
     fn put(&mut self, grant: &Grant) -> Option<Lot> {
-        let Grant { units, asked_at, id, ttl } = *grant;
+        let Grant { units, asked_at, id, ttl, merges } = *grant;
         let [older, newer] = &mut self.lots;
         if newer.id == id {
             newer.units = newer.units.saturating_add(units); // more of the same call
             return None;
+        }
+        if merges && older.units > 0 && newer.units > 0 {
+            newer.units = newer.units.saturating_add(older.units);
+            (newer.asked_at, newer.id, older.units) = (older.asked_at, older.id, 0); // the greater age
         }
         let lot = Lot { units, asked_at, expires_at: asked_at.saturating_add(ttl), id };
         let over = if newer.units > 0 { core::mem::replace(older, *newer) } else { Lot::default() };

@@ -46,7 +46,7 @@ impl Store {
         asked.before(selection);
         let mut seen = [None; MAX_LAYERS];
         if !asked.answer.denied() {
-            self.from_memory(rules, selection, remote, &mut asked, &mut seen, host);
+            self.look_up(rules, selection, remote, &mut asked, &mut seen, host);
             if asked.answer.denied() {
                 asked.strike(selection);
             } else {
@@ -112,7 +112,7 @@ impl Store {
     }
 
     /// Every group, as far as memory can tell.
-    fn from_memory<T: Transport>(
+    fn look_up<T: Transport>(
         &mut self,
         rules: &Rules,
         selection: &Selection<'_>,

@@ -177,7 +177,8 @@ impl Store {
             return;
         }
         let lease = group.lease.is_some() && self.leasable(place, group);
-        if lease && self.leases.put_back(group.pot(), &group.grant()) {
+        let merges = !self.has(place, group, Algorithm::SlidingLog);
+        if lease && self.leases.put_back(group.pot(), &group.grant(merges)) {
             self.remember_origin(place, group, host.now);
         } else {
             let age = host.now.saturating_sub(group.asked_at);

@@ -135,9 +135,9 @@ impl Group {
     }
 
     /// What it paid, to be put back.
-    pub(super) fn grant(&self) -> Grant {
+    pub(super) fn grant(&self, merges: bool) -> Grant {
         let ttl = self.lease.map_or(0, |lease| lease.ttl);
-        Grant { units: self.cost, asked_at: self.asked_at, id: self.id, ttl }
+        Grant { units: self.cost, asked_at: self.asked_at, id: self.id, ttl, merges }
     }
 
     /// Another group denied: what this one let through was not admitted.

@@ -202,7 +202,8 @@ impl Store {
         match by {
             None => {
                 let ttl = group.lease.map_or(0, |lease| lease.ttl);
-                let grant = Grant { units, asked_at: group.asked_at, id: group.id, ttl };
+                let merges = !self.has(place, &group, Algorithm::SlidingLog);
+                let grant = Grant { units, asked_at: group.asked_at, id: group.id, ttl, merges };
                 if let Some(over) = self.leases.grant(pot, &grant, decisions, host.now) {
                     self.return_units(&over, host);
                 }
@@ -462,7 +463,7 @@ impl Store {
         !self.has(place, group, Algorithm::Concurrency) && !self.has(place, group, Algorithm::LeakyBucket)
     }
 
-    fn has(&self, place: usize, group: &Group, algorithm: Algorithm) -> bool {
+    pub(super) fn has(&self, place: usize, group: &Group, algorithm: Algorithm) -> bool {
         let Some(flight) = self.flights.get(place) else { return false };
         let mut held = flight.layers.iter().skip(group.first).take(group.count).flatten();
         held.any(|held| held.limit.algorithm() == algorithm)
