@@ -180,9 +180,9 @@ fn a_store_that_comes_and_goes_hands_out_no_burst_each_time() {
     for _ in 0..2 {
         for is_up in [true, false] {
             if is_up && admitted > 0 {
-                server.restart()
+                server.restart();
             } else if !is_up {
-                server.kill()
+                server.kill();
             }
             let end = Instant::now() + SECOND;
             while Instant::now() < end {
