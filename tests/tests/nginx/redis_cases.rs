@@ -1,0 +1,121 @@
+//! Faults that limiters in the field have had with a store that machines share, each kind ruled out
+//! in NGINX.
+
+use std::time::{Duration, Instant};
+
+use redis::cmd;
+use tollgate_tests::nginx::{Conn, Nginx};
+use tollgate_tests::redis::Server;
+
+use crate::redis_support::{Gateways, Running, burst, directive, orders, store};
+use crate::rules_support::{RulesFile, document};
+
+#[test]
+fn case_4_lost_scripts_fail_nobody_and_charge_each_request_once() {
+    let gateways = Gateways::start(1, 2, &orders("1500/d", r#", "timeout": "10s""#), "");
+    let mut admin = gateways.redis.connection();
+    let running = Running::start(&gateways.ports(), 4, 1, Duration::ZERO);
+    let end = Instant::now() + Duration::from_secs(30);
+    while gateways.store("denial_hits") == 0 {
+        assert!(Instant::now() < end, "{}", gateways.nginx[0].metrics());
+        for _ in 0..10 {
+            let () = cmd("SCRIPT").arg("FLUSH").query(&mut admin).unwrap();
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+    let mut load = running.stop();
+    load.join(&burst(&gateways.ports(), 50, &[("X-Api-Key", "key-0")]));
+    assert_eq!((load.count(200), load.unanswered), (1500, 0), "{load:?}");
+    assert_eq!(load.count(200) + load.count(429), load.answered(), "{load:?}");
+    let failed = ["failures", "key_failures", "timeouts", "fallback_local"].map(|name| gateways.store(name));
+    assert_eq!(failed, [0; 4]);
+    let lost = gateways.redis.info("errorstats", "errorstat_NOSCRIPT");
+    assert_ne!(lost.trim(), "count=0", "no script was lost");
+}
+
+/// And case 3, where nobody listens at all.
+#[test]
+fn case_15_a_store_that_stops_is_waited_for_until_the_breaker_opens_and_one_probe_recovers_it() {
+    let rules = orders("1000000/s", r#", "timeout": "20ms", "on_store_error": "allow""#);
+    let gateways = Gateways::start(1, 1, &rules, "");
+    let nginx = &gateways.nginx[0];
+    let mut conn = Conn::open(nginx.port(1));
+    let mut ask = || {
+        let at = Instant::now();
+        conn.request("GET", "/", &[("X-Api-Key", "a")]);
+        assert_eq!(conn.response_to("GET").map(|answer| answer.status), Some(200));
+        at.elapsed()
+    };
+    let _ = ask();
+    gateways.redis.stop();
+    let mut waits = Vec::new();
+    while store(nginx, "breakers_open") == 0 {
+        waits.push(ask());
+        assert!(waits.len() <= 10, "five failures open it: {waits:?}");
+    }
+    waits.sort_unstable();
+    // The scheduler of a busy machine is allowed for.
+    assert!(waits[waits.len() / 2] < Duration::from_millis(60), "{waits:?}");
+    let calls = store(nginx, "calls");
+    let mut waits: Vec<Duration> = (0..300).map(|_| ask()).collect();
+    waits.sort_unstable();
+    assert_eq!(store(nginx, "calls"), calls, "nothing is asked while the breaker is open");
+    assert!(waits[150] < Duration::from_millis(10), "nobody waits: {waits:?}");
+    gateways.redis.cont();
+    gateways.wait_for("breakers_open", 0);
+    nginx.wait_until("an answer of Redis", |nginx| {
+        let _ = nginx.get_as("a", "/");
+        store(nginx, "calls") > calls && store(nginx, "replies") > 1
+    });
+    assert_eq!(store(nginx, "breaker_opened"), 1);
+
+    let mut gone = Server::start(&[]);
+    gone.kill();
+    let rules = RulesFile::new(&rules);
+    let nginx = Nginx::start(&format!("{} {}", directive(&gone, ""), rules.http("reload=1s", "")));
+    let at = Instant::now();
+    assert_eq!(nginx.statuses("a", "/", 50), [200; 50]);
+    assert!(at.elapsed() < Duration::from_secs(5), "{:?}", at.elapsed());
+    assert_eq!(store(&nginx, "replies"), 0);
+}
+
+#[test]
+fn case_17_three_gateways_without_their_store_admit_the_limit_together() {
+    let mut gone = Server::start(&[]);
+    let rules = RulesFile::new(&orders("10/d", ""));
+    let start = |instance: usize| {
+        let redis = directive(&gone, &format!("instances=3 instance={instance}"));
+        Nginx::start_with(2, &format!("{redis} {}", rules.http("reload=1s", "")))
+    };
+    let gateways: Vec<Nginx> = (0..3).map(start).collect();
+    gone.kill();
+    for key in ["a", "b", "c"] {
+        let admitted = |nginx: &Nginx| nginx.statuses(key, "/", 12).iter().filter(|is| **is == 200).count();
+        let mut each: Vec<usize> = gateways.iter().map(admitted).collect();
+        each.sort_unstable();
+        assert_eq!(each, [3, 3, 4], "{key}");
+    }
+}
+
+#[test]
+fn case_20_a_store_that_comes_and_goes_each_two_seconds_hands_out_one_burst_more() {
+    let rules = document(&[r#"{ "name": "orders", "key": ["api_key"], "store": "redis",
+            "limits": [ { "rate": "50/s", "burst": 100 } ], "lease": { "max": 10, "ttl": "1s" } }"#
+        .to_owned()]);
+    let mut gateways = Gateways::start(2, 2, &rules, "instances=2");
+    let began = Instant::now();
+    let running = Running::start(&gateways.ports(), 4, 1, Duration::from_millis(1));
+    std::thread::sleep(Duration::from_secs(1));
+    for _ in 0..2 {
+        gateways.redis.kill();
+        std::thread::sleep(Duration::from_secs(2));
+        gateways.redis.restart();
+        gateways.wait_for("breakers_open", 0);
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    let load = running.stop();
+    let time = 50 * usize::try_from(began.elapsed().as_millis()).unwrap() / 1000 + 1;
+    assert_eq!((load.count(200) + load.count(429), load.unanswered), (load.answered(), 0), "{load:?}");
+    assert!(load.count(200) <= 100 + time + 100, "{load:?} in {:?}", began.elapsed());
+    assert!(load.count(200) >= 100 + time / 4, "{load:?}: it is used all the time");
+}
