@@ -64,6 +64,8 @@ pub struct Host {
     pub router: Router,
     sockets: Vec<Option<Box<dyn Socket>>>,
     start: Instant,
+    /// How far its clock is ahead; set before anything is sent.
+    pub ahead: Duration,
     /// What became of the tickets so far, in order.
     pub outcomes: Vec<Outcome>,
     /// Why connections were closed so far, by the router.
@@ -83,6 +85,7 @@ impl Host {
             router: Router::new(config).expect("a legal configuration"),
             sockets: Vec::new(),
             start: Instant::now(),
+            ahead: Duration::ZERO,
             outcomes: Vec::new(),
             closed: Vec::new(),
             connects: 0,
@@ -92,7 +95,7 @@ impl Host {
     /// Nanoseconds of this host's clock.
     #[must_use]
     pub fn now(&self) -> Nanos {
-        u64::try_from(self.start.elapsed().as_nanos()).expect("five centuries") + 1
+        u64::try_from((self.start.elapsed() + self.ahead).as_nanos()).expect("five centuries") + 1
     }
 
     /// Sends a call that may take this long.

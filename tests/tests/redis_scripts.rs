@@ -429,6 +429,7 @@ fn a_clock_that_steps_back_grants_nothing_extra() {
     });
 }
 
+/// Case 10: a key that had no end would deny for ever, one that ended at once would forget.
 #[test]
 fn every_key_has_a_ttl_at_every_rate() {
     let mut world = World::new();
