@@ -543,7 +543,7 @@ ngx_http_tollgate_write(ngx_http_tollgate_link_t *link)
             != TOLLGATE_OK
             || len == 0)
         {
-            return;
+            break;
         }
 
         n = c->send(c, (u_char *) data, len);

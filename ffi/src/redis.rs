@@ -327,11 +327,12 @@ pub unsafe extern "C" fn tollgate_redis_cancel(
         // SAFETY: the caller's contract.
         let (shared, here) = unsafe { (redis_of(redis)?, here_of(table, metrics, now_ns)?) };
         let place = usize::try_from(pending & 0xFFFF_FFFF).unwrap_or(usize::MAX);
-        if pending != 0 && shared.number(place) == pending {
-            if let Some(waiter) = shared.waiters.get(place).copied().filter(|waiter| waiter.used) {
-                shared.engine.cancel(waiter.pending, &here);
-                shared.let_go(place);
-            }
+        if pending != 0
+            && shared.number(place) == pending
+            && let Some(waiter) = shared.waiters.get(place).copied().filter(|waiter| waiter.used)
+        {
+            shared.engine.cancel(waiter.pending, &here);
+            shared.let_go(place);
         }
         Ok(())
     })

@@ -134,7 +134,6 @@ fn a_cluster_counts_each_key_where_it_belongs() {
         assert_eq!(nginx.statuses(&format!("key-{key}"), "/", 3), [200, 200, 429], "{key}");
     }
     assert_eq!((store(&nginx, "fallback_local"), store(&nginx, "failures")), (0, 0));
-    assert!(store(&nginx, "connections") >= 2, "{}", nginx.metrics());
 }
 
 #[test]
