@@ -19,7 +19,7 @@ pub(super) fn draw(outcomes: &[Outcome], path: &str) -> Result<(), String> {
     let [cost, accuracy] = &panels[..] else { return Err("two panels".to_owned()) };
     let commands = |outcome: &Outcome| outcome.hot_commands_per_100_requests;
     let title = "Redis commands per 100 requests (hot keys)";
-    panel(cost, outcomes, title, (0.0, 100.0), commands).map_err(|error| error.to_string())?;
+    panel(cost, outcomes, title, (0.0, 120.0), commands).map_err(|error| error.to_string())?;
     let title = "Admitted, % of the limit (saturated keys)";
     panel(accuracy, outcomes, title, (90.0, 101.0), |outcome| outcome.accuracy_percent)
         .map_err(|error| error.to_string())?;

@@ -34,6 +34,8 @@ use crate::time::Nanos;
 const WAYS: usize = 8;
 /// Limits of one policy whose last answer is remembered one by one.
 pub const TOLD: usize = 4;
+/// The least demand that is worth a grant.
+const FEW: u64 = 2;
 /// A denial is remembered for at most so long, then asked again: 1 h.
 const MAX_MEMORY: Nanos = 3_600_000_000_000;
 
@@ -491,9 +493,10 @@ impl Pot {
         } else if elapsed > 0 {
             let horizon = u128::from(lease.ttl / 2);
             let demand = u128::from(self.spent) * horizon / u128::from(elapsed);
-            let grown = self.size.saturating_mul(2).saturating_add(1);
+            let grown = self.size.saturating_mul(2).saturating_add(FEW);
             let demand = u64::try_from(demand).unwrap_or(u64::MAX);
-            self.size = demand.min(grown).min(lease.max);
+            // Less is likely to go back unspent, which is a call too.
+            self.size = if demand < FEW { 0 } else { demand.min(grown).min(lease.max) };
             self.spent = 0;
         }
         self.since = now;
