@@ -7,6 +7,7 @@
 
 mod client;
 mod server;
+mod shared;
 
 use client::{Client, Load};
 use server::Server;
@@ -38,6 +39,9 @@ pub(crate) fn rows(options: &Options) -> Vec<Row> {
     }
     if options.wants("nginx/bytes") {
         rows.extend(bytes());
+    }
+    if options.wants("nginx/redis") {
+        rows.extend(shared::rows(options));
     }
     if options.wants("nginx/first-time") {
         rows.push(first_time());

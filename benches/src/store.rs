@@ -43,8 +43,8 @@ impl Transport for Told {
 
 pub(crate) fn rows(options: &Options) -> Vec<Row> {
     let plan = Plan { threads: 1, rounds: options.rounds(150), calls: 1 << 13 };
-    let lease = Prepared::new(true);
-    let denial = Prepared::new(false);
+    let lease = Prepared::prepared(true);
+    let denial = Prepared::prepared(false);
     let peer: DefaultKeyedRateLimiter<&[u8]> =
         RateLimiter::keyed(Quota::per_hour(NonZeroU32::MAX).allow_burst(NonZeroU32::MAX));
     let governor = |round: Round| {
@@ -80,7 +80,7 @@ struct Asked<'p> {
 }
 
 impl Prepared {
-    fn new(admits: bool) -> Locked {
+    fn prepared(admits: bool) -> Locked {
         let rules = Rules::parse(RULES, Seed([1, 2])).expect("legal rules");
         let table = OwnedTable::new(Config { capacity: 1024, rows: 0, row_entries: 0 }, Seed([3, 4]));
         let store = RefCell::new(Store::new(&StoreConfig::default()).expect("a legal store"));
@@ -141,7 +141,7 @@ impl Asked<'_> {
             host.now += STEP;
             match store.check(rules, black_box(&selection), 1, &mut host) {
                 Progress::Answered(answer) => {
-                    as_expected += usize::from(black_box(answer.allowed) == *admits)
+                    as_expected += usize::from(black_box(answer.allowed) == *admits);
                 }
                 Progress::Waiting(_) => {}
             }
