@@ -38,7 +38,7 @@ built = TOLLGATE_NGINX=$(CURDIR)/target/nginx/$(1)/nginx \
 
 .NOTPARALLEL:
 .PHONY: all help setup lib cli nginx nginx-current nginx-asan run test test-rust test-loom \
-	test-nginx-current test-nginx-asan vectors bench simulate fuzz fuzz-corpus lint fmt deny header check-header check-symbols check-wasm \
+	test-nginx-current test-nginx-asan filter run-envoy test-envoy vectors bench simulate fuzz fuzz-corpus lint fmt deny header check-header check-symbols check-wasm \
 	install install-lib install-cli install-nginx uninstall clean
 
 all: lib nginx cli ## build both libraries, the module for Debian's NGINX and the command (the default)
@@ -65,8 +65,14 @@ nginx-current: lib ## build the current NGINX and the module for it
 nginx-asan: lib ## build the same with AddressSanitizer
 	ffi/nginx/build.sh asan
 
+filter: ## build the proxy-wasm filter, target/tollgate_filter.wasm
+	@proxy-wasm-filter/build.sh
+
 run: setup lib nginx ## start a limited NGINX on 127.0.0.1:8080 (PORT=) and stay until Ctrl-C
 	@ffi/nginx/demo/run.sh target/nginx/debian/$(MODULE) $(PORT)
+
+run-envoy: setup filter ## start a limited Envoy on 127.0.0.1:8080 (PORT=) and stay until Ctrl-C
+	@proxy-wasm-filter/run.sh "$$(.ci/envoy)" $(PORT)
 
 test: setup lib check-header check-symbols check-wasm test-rust test-loom test-nginx-current test-nginx-asan ## run every test of every part, cheap ones first
 
@@ -82,6 +88,10 @@ test-nginx-current: nginx-current ## run the NGINX tests against the current NGI
 
 test-nginx-asan: nginx-asan ## run the NGINX tests under AddressSanitizer
 	$(call built,asan) cargo test -p tollgate-tests --test nginx
+
+test-envoy: setup filter ## run the filter's tests in a real Envoy (downloads one)
+	@.ci/envoy >/dev/null
+	cargo test -p tollgate-tests --test envoy
 
 vectors: setup ## run the vectors through every implementation (TOLLGATE_VECTORS= names another folder)
 	$(if $(TOLLGATE_VECTORS),TOLLGATE_VECTORS=$(abspath $(TOLLGATE_VECTORS))) \

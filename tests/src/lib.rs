@@ -1,4 +1,5 @@
 //! What crosses the parts of Tollgate: vectors, laws, C programs, real servers.
+pub mod envoy;
 pub mod install;
 pub mod nginx;
 pub mod oracle;

@@ -171,6 +171,11 @@ fn launch(port: u16, dir: &Path, options: &[String]) -> Child {
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
+    spawn_with_this_process(command).unwrap_or_else(|error| panic!("{}: {error}", binary().display()))
+}
+
+/// Starts a process that ends when this one does, however this one ends.
+pub(crate) fn spawn_with_this_process(mut command: Command) -> io::Result<Child> {
     // SAFETY: prctl with these arguments only sets a number of the new process; it is
     // async-signal-safe as every plain system call.
     unsafe {
@@ -181,7 +186,7 @@ fn launch(port: u16, dir: &Path, options: &[String]) -> Child {
             Ok(())
         });
     }
-    spawn(command).unwrap_or_else(|error| panic!("{}: {error}", binary().display()))
+    spawn(command)
 }
 
 type Order = (Command, Sender<io::Result<Child>>);

@@ -1,0 +1,330 @@
+//! A real Envoy with the filter, run by a test: its own folder, its own loopback ports, its own
+//! configuration, ended by its own process id.
+//!
+//! A test gives the plugin's configuration, and where it wants more than the one listener with a
+//! few routes that [`Setup`] makes, whole pieces of Envoy's. The process is a child of a thread
+//! that lives as long as the tests', and dies with it. A VM that failed, or an assertion of
+//! Envoy's, is in its log: [`Envoy::drop`] looks for them.
+//!
+//! `TOLLGATE_ENVOY` and `TOLLGATE_FILTER` name the binary and the module; without them those of
+//! `.ci/envoy` and `make filter` are used.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::nginx::{Conn, Response};
+use crate::redis::spawn_with_this_process;
+
+/// How long a server may take until it answers.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What an Envoy is started with.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// Worker threads.
+    pub concurrency: u32,
+    /// The plugin's configuration, as its text.
+    pub plugin: String,
+    /// Routes of the listener; by default all are answered with 200, `/orders/…` by the name
+    /// `orders`, `/meta/…` with metadata.
+    pub routes: Value,
+    /// Further listeners, clusters and bootstrap extensions.
+    pub listeners: Vec<Value>,
+    /// Clusters.
+    pub clusters: Vec<Value>,
+    /// Bootstrap extensions.
+    pub extensions: Vec<Value>,
+}
+
+impl Setup {
+    /// One worker with this plugin configuration.
+    #[must_use]
+    pub fn new(plugin: &str) -> Setup {
+        let ok = json!({ "status": 200, "body": { "inline_string": "ok" } });
+        Setup {
+            concurrency: 1,
+            plugin: plugin.to_owned(),
+            routes: json!([
+                { "name": "orders", "match": { "prefix": "/orders" }, "direct_response": ok },
+                { "name": "unused", "match": { "prefix": "/meta" }, "direct_response": ok,
+                  "metadata": { "filter_metadata": { "tollgate": { "route": "from-metadata" } } } },
+                { "match": { "prefix": "/" }, "direct_response": ok },
+            ]),
+            listeners: Vec::new(),
+            clusters: Vec::new(),
+            extensions: Vec::new(),
+        }
+    }
+
+    /// The same with so many workers.
+    #[must_use]
+    pub fn concurrency(mut self, workers: u32) -> Setup {
+        self.concurrency = workers;
+        self
+    }
+
+    /// Starts it.
+    ///
+    /// # Panics
+    /// When it does not come up.
+    #[must_use]
+    pub fn start(self) -> Envoy {
+        let mut failed = String::new();
+        // Another test may take a port between our look and Envoy's bind: try others then.
+        for _ in 0..5 {
+            let mut envoy = self.launch();
+            if envoy.comes_up() {
+                return envoy;
+            }
+            failed = envoy.log();
+            envoy.failure_expected = true;
+            if !failed.contains("Address already in use") {
+                break;
+            }
+        }
+        panic!("Envoy did not start: {failed}");
+    }
+
+    /// What its log says when it refuses to start.
+    ///
+    /// # Panics
+    /// When it starts.
+    #[must_use]
+    pub fn refused(self) -> String {
+        let mut envoy = self.launch();
+        envoy.failure_expected = true;
+        assert!(!envoy.comes_up(), "Envoy takes {}", self.plugin);
+        envoy.log()
+    }
+
+    fn launch(&self) -> Envoy {
+        let dir = fresh_dir();
+        let [port, admin] = free_ports();
+        let file = dir.join("envoy.json");
+        fs::write(&file, self.document(port, admin).to_string()).unwrap();
+        let mut command = Command::new(binary());
+        command
+            .arg("--config-path")
+            .arg(&file)
+            .arg("--concurrency")
+            .arg(self.concurrency.to_string())
+            .arg("--disable-hot-restart")
+            .args(["--log-level", "warning", "--drain-time-s", "1"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(fs::File::create(dir.join("log")).unwrap());
+        let child = spawn_with_this_process(command);
+        let child = child.unwrap_or_else(|error| panic!("cannot run {}: {error}", binary().display()));
+        Envoy { child, dir, port, admin, failure_expected: false }
+    }
+
+    fn document(&self, port: u16, admin: u16) -> Value {
+        let address = |port: u16| json!({ "socket_address": { "address": "127.0.0.1", "port_value": port } });
+        let listener = json!({
+            "name": "front",
+            "address": address(port),
+            "filter_chains": [ { "filters": [ {
+                "name": "envoy.filters.network.http_connection_manager",
+                "typed_config": {
+                    "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+                    "stat_prefix": "front",
+                    "use_remote_address": true,
+                    "skip_xff_append": true,
+                    "max_request_headers_kb": 8192,
+                    "route_config": { "virtual_hosts": [ { "name": "all", "domains": ["*"], "routes": self.routes } ] },
+                    "http_filters": [ wasm("tollgate", "front", &self.plugin), router() ],
+                },
+            } ] } ],
+        });
+        let mut listeners = vec![listener];
+        listeners.extend(self.listeners.iter().cloned());
+        json!({
+            "admin": { "address": address(admin) },
+            "bootstrap_extensions": self.extensions,
+            "static_resources": { "listeners": listeners, "clusters": self.clusters },
+        })
+    }
+}
+
+/// The filter in a chain of HTTP filters.
+#[must_use]
+pub fn wasm(root: &str, vm: &str, plugin: &str) -> Value {
+    json!({
+        "name": "envoy.filters.http.wasm",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm",
+            "config": {
+                "name": root,
+                "root_id": root,
+                "configuration": { "@type": "type.googleapis.com/google.protobuf.StringValue", "value": plugin },
+                "vm_config": {
+                    "vm_id": vm,
+                    "runtime": "envoy.wasm.runtime.v8",
+                    "code": { "local": { "filename": module() } },
+                },
+            },
+        },
+    })
+}
+
+/// The end of a chain of HTTP filters.
+#[must_use]
+pub fn router() -> Value {
+    json!({
+        "name": "envoy.filters.http.router",
+        "typed_config": { "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router" },
+    })
+}
+
+/// A running Envoy; dropping it ends it and looks into its log.
+#[derive(Debug)]
+pub struct Envoy {
+    child: Child,
+    dir: PathBuf,
+    port: u16,
+    admin: u16,
+    failure_expected: bool,
+}
+
+impl Envoy {
+    /// The listener's port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// A connection to the listener.
+    #[must_use]
+    pub fn connect(&self) -> Conn {
+        Conn::open(self.port)
+    }
+
+    /// One GET on a connection of its own.
+    ///
+    /// # Panics
+    /// When there is no answer.
+    #[must_use]
+    pub fn get(&self, path: &str, headers: &[(&str, &str)]) -> Response {
+        let mut conn = self.connect();
+        conn.request("GET", path, headers);
+        conn.response_to("GET").expect("an answer")
+    }
+
+    /// A page of the admin interface.
+    ///
+    /// # Panics
+    /// When there is no answer.
+    #[must_use]
+    pub fn admin(&self, path: &str) -> String {
+        let mut conn = Conn::open(self.admin);
+        conn.request("GET", path, &[("connection", "close")]);
+        conn.response_to("GET").expect("an answer").text()
+    }
+
+    /// What it wrote.
+    #[must_use]
+    pub fn log(&self) -> String {
+        String::from_utf8_lossy(&fs::read(self.dir.join("log")).unwrap_or_default()).into_owned()
+    }
+
+    /// Its resident memory, in KiB.
+    ///
+    /// # Panics
+    /// When it has ended.
+    #[must_use]
+    pub fn resident_kib(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("a process");
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("a line of its memory");
+        line.split_whitespace().nth(1).and_then(|number| number.parse().ok()).expect("a number")
+    }
+
+    /// Waits until it is ready; false when it ends instead.
+    fn comes_up(&mut self) -> bool {
+        let end = Instant::now() + PATIENCE;
+        while Instant::now() < end {
+            if self.child.try_wait().unwrap().is_some() {
+                return false;
+            }
+            if let Some(mut conn) = Conn::try_open(self.admin) {
+                conn.request("GET", "/ready", &[]);
+                let is_ready = conn.response_to("GET").is_some_and(|answer| answer.status == 200);
+                if is_ready && Conn::try_open(self.port).is_some() {
+                    return true;
+                }
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        false
+    }
+}
+
+impl Drop for Envoy {
+    fn drop(&mut self) {
+        let has_ended = self.child.try_wait().ok().flatten().is_some();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let log = self.log();
+        if thread::panicking() {
+            eprintln!("{log}");
+        } else if !self.failure_expected {
+            assert!(!has_ended, "Envoy ended by itself: {log}");
+            for word in ["Function: proxy_on", "VM failed", "Uncaught", "assert failure", "panicked"] {
+                assert!(!log.contains(word), "{word}: {log}");
+            }
+        }
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+fn binary() -> PathBuf {
+    if let Some(binary) = std::env::var_os("TOLLGATE_ENVOY") {
+        return binary.into();
+    }
+    let output = Command::new(root().join(".ci/envoy")).output().expect(".ci/envoy runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).trim().into()
+}
+
+/// The module's file.
+///
+/// # Panics
+/// When it was never built.
+#[must_use]
+pub fn module() -> PathBuf {
+    let module = std::env::var_os("TOLLGATE_FILTER")
+        .map_or_else(|| root().join("target/tollgate_filter.wasm"), PathBuf::from);
+    assert!(module.exists(), "{} is not there: make filter", module.display());
+    module
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests are in the workspace")
+}
+
+fn fresh_dir() -> PathBuf {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let dir = std::env::temp_dir().join(format!("tollgate-envoy-{}-{number}", std::process::id()));
+    let _ = fs::remove_dir_all(&dir);
+    fs::create_dir_all(&dir).unwrap();
+    dir
+}
+
+fn free_ports() -> [u16; 2] {
+    // All are held while we look, so that they differ.
+    let held: [TcpListener; 2] = std::array::from_fn(|_| TcpListener::bind(("127.0.0.1", 0)).unwrap());
+    held.map(|listener| listener.local_addr().unwrap().port())
+}

@@ -1,0 +1,53 @@
+//! The limit is the limit, whatever the number of workers.
+
+use std::thread;
+use std::time::Duration;
+
+use tollgate_tests::envoy::Setup;
+
+use super::support::{admitted, by_user};
+
+#[test]
+fn workers_together_admit_exactly_the_limit() {
+    for concurrency in [1, 2, 4] {
+        let envoy = Setup::new(&by_user(r#"{ "rate": "10/m" }"#)).concurrency(concurrency).start();
+        for user in ["a", "b", "c"] {
+            assert_eq!(admitted(&envoy, 40, 1, &[("x-user", user)]), 10, "{concurrency} workers, {user}");
+        }
+        assert_eq!(admitted(&envoy, 40, 5, &[("x-user", "d")]), 10, "{concurrency} workers");
+    }
+}
+
+#[test]
+fn every_algorithm_is_shared() {
+    for algorithm in ["leaky_bucket", "fixed_window", "sliding_window", "sliding_log"] {
+        let limits = format!(r#"{{ "algorithm": "{algorithm}", "rate": "10/d" }}"#);
+        let envoy = Setup::new(&by_user(&limits)).concurrency(4).start();
+        assert_eq!(admitted(&envoy, 40, 2, &[("x-user", "a")]), 10, "{algorithm}");
+    }
+}
+
+/// Units that workers have fetched ahead are spent by them, or come back.
+#[test]
+fn a_leased_limit_is_given_out_to_the_last_unit() {
+    let envoy = Setup::new(&by_user(r#"{ "rate": "1000/d" }"#)).concurrency(4).start();
+    let mut sum = admitted(&envoy, 16, 150, &[("x-user", "a")]);
+    for _ in 0..10 {
+        assert!(sum <= 1000, "{sum}");
+        thread::sleep(Duration::from_millis(300));
+        sum += admitted(&envoy, 16, 2, &[("x-user", "a")]);
+    }
+    assert_eq!(sum, 1000);
+}
+
+#[test]
+fn requests_in_flight_are_given_back_when_they_end() {
+    let envoy =
+        Setup::new(&by_user(r#"{ "algorithm": "concurrency", "rate": "5/h" }"#)).concurrency(4).start();
+    // Each is over before the next: 200 of them never hold five.
+    let mut conn = envoy.connect();
+    for _ in 0..200 {
+        conn.request("GET", "/", &[("x-user", "a")]);
+        assert_eq!(conn.response_to("GET").expect("an answer").status, 200);
+    }
+}

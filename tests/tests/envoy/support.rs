@@ -1,0 +1,43 @@
+//! What the tests share.
+
+use std::sync::Barrier;
+use std::thread;
+
+use tollgate_tests::envoy::Envoy;
+
+/// A plugin's configuration of these rules: the members of a rules document.
+pub(crate) fn rules(members: &str) -> String {
+    format!("{{ \"rules\": {{ {members} }} }}")
+}
+
+/// One policy for all, counted by the field `x-user`.
+pub(crate) fn by_user(limits: &str) -> String {
+    rules(&format!(
+        r#""identity": {{ "user": {{ "header": "x-user" }} }},
+           "policies": [ {{ "name": "all", "key": ["user"], "limits": [ {limits} ] }} ]"#
+    ))
+}
+
+/// How many of these requests are admitted, on so many connections at once that begin together.
+pub(crate) fn admitted(envoy: &Envoy, connections: usize, each: usize, headers: &[(&str, &str)]) -> u64 {
+    let barrier = Barrier::new(connections);
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..connections)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut conn = envoy.connect();
+                    barrier.wait();
+                    let mut admitted = 0;
+                    for _ in 0..each {
+                        conn.request("GET", "/", headers);
+                        let status = conn.response_to("GET").expect("an answer").status;
+                        assert!(matches!(status, 200 | 429), "{status}");
+                        admitted += u64::from(status == 200);
+                    }
+                    admitted
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
+    })
+}
