@@ -331,8 +331,7 @@ pub fn weather(name: &str, scene: &mut Scene, gateway: &impl Gateway) -> String 
             })
             .collect();
         thread::sleep(Duration::from_millis(300));
-        let (before, fault_began) = (gateway.counts(), Instant::now());
-        assert!(before.replies > 0, "{name}, {fault:?}: Redis was never asked: {before:?}");
+        let (before, fault_began) = all_is_well(gateway, began);
         scene.happens();
         let (ended, fault_ended) = (gateway.counts(), Instant::now());
         let recovered = loop {
@@ -341,7 +340,7 @@ pub fn weather(name: &str, scene: &mut Scene, gateway: &impl Gateway) -> String 
                 break fault_ended.elapsed();
             }
             assert!(
-                fault_ended.elapsed() < RECOVERY + BUSY,
+                fault_ended.elapsed() < RECOVERY + BUSY / 2,
                 "{name}, {fault:?}: not asked again: {ended:?}, {now:?}"
             );
             thread::sleep(Duration::from_millis(5));
@@ -418,6 +417,18 @@ struct Stop<'s>(&'s AtomicBool);
 impl Drop for Stop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Redis is in use: on a busy machine it may have been away for a moment before anything happened.
+fn all_is_well(gateway: &impl Gateway, began: Instant) -> (Counts, Instant) {
+    loop {
+        let now = gateway.counts();
+        if now.open == 0 && now.replies > 0 {
+            return (now, Instant::now());
+        }
+        assert!(began.elapsed() < Duration::from_secs(10), "Redis is not used: {now:?}");
+        thread::sleep(Duration::from_millis(5));
     }
 }
 

@@ -109,6 +109,12 @@ impl StoreMetrics {
         }
     }
 
+    /// Reads one counter.
+    #[must_use]
+    pub fn read(&self, event: StoreEvent) -> u64 {
+        self.counts.get(event as usize).map_or(0, |count| count.load(Ordering::Relaxed))
+    }
+
     /// Reads all counters.
     #[must_use]
     pub fn snapshot(&self) -> StoreSnapshot {

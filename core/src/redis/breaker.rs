@@ -148,6 +148,14 @@ impl Breaker {
         }
     }
 
+    /// There is a sign that the store is well: a probe is due now. Nothing
+    /// while closed, or while one is out.
+    pub fn hurry(&mut self, now: Nanos) {
+        if self.state == State::Open {
+            self.until = self.until.min(now);
+        }
+    }
+
     /// A call succeeded. Nothing unless closed: it was sent before.
     pub fn succeeded(&mut self, now: Nanos) {
         if self.state == State::Closed {
@@ -276,6 +284,19 @@ mod tests {
         assert!(!breaker.allows(9) && !breaker.wants_probe(9));
         assert_eq!(breaker.poll_timeout(), Some(9 + CONFIG.open_for));
         assert!(!breaker.wants_probe(8 + CONFIG.open_for) && breaker.wants_probe(9 + CONFIG.open_for));
+    }
+
+    #[test]
+    fn a_sign_that_the_store_is_well_makes_one_probe_due() {
+        let mut breaker = open_at(100 * MS);
+        breaker.hurry(110 * MS);
+        assert!(breaker.wants_probe(110 * MS));
+        breaker.probe_sent(110 * MS, 120 * MS);
+        breaker.hurry(111 * MS);
+        assert!(!breaker.wants_probe(119 * MS), "one at a time");
+        breaker.probe_succeeded(112 * MS);
+        breaker.hurry(113 * MS);
+        assert_eq!((breaker.state(), breaker.poll_timeout()), (State::Closed, None));
     }
 
     #[test]

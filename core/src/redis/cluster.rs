@@ -177,6 +177,11 @@ impl Router {
         node.link.probe_to(slot, ticket, key, deadline, now)
     }
 
+    /// As [`Link::hurry`], all links.
+    pub fn hurry(&mut self, now: Nanos) {
+        self.nodes.iter_mut().for_each(|node| node.link.hurry(now));
+    }
+
     /// As [`Link::cancel`].
     pub fn cancel(&mut self, ticket: u64) -> bool {
         self.nodes.iter_mut().any(|node| node.link.cancel(ticket))

@@ -19,7 +19,7 @@ use super::script::Call;
 use super::store::{
     AnsweredLayer, Failure, Host, Pending, Progress, Store, StoreConfig, StoreError, Transport, is_asked_by,
 };
-use crate::metrics::{StoreEvent, StoreMetrics};
+use crate::metrics::StoreMetrics;
 use crate::policy::{Answer, Outcome, Rules, Selection};
 use crate::table::{Hold, Table};
 use crate::time::Nanos;
@@ -194,7 +194,10 @@ impl Engine {
                     let (store, mut host) = self.split(here);
                     store.failed(ticket, failure, &mut host);
                 }
-                Event::Ready => here.metrics.count(StoreEvent::Connected),
+                Event::Ready => {
+                    let (store, mut host) = self.split(here);
+                    store.connected(&mut host);
+                }
                 Event::Connect | Event::Disconnect { .. } => {} // the router's actions
             }
         }
@@ -208,6 +211,10 @@ impl Transport for Router {
 
     fn probe(&mut self, ticket: u64, key: &[u8], deadline: Nanos, now: Nanos) -> bool {
         Router::probe(self, ticket, key, deadline, now).is_ok()
+    }
+
+    fn hurry(&mut self, now: Nanos) {
+        Router::hurry(self, now);
     }
 }
 

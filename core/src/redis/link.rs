@@ -337,6 +337,14 @@ impl Link {
         self.probe_to(0, ticket, key, deadline, now)
     }
 
+    /// The server is said to be well: if the link waits before it connects
+    /// again, it waits no longer.
+    pub fn hurry(&mut self, now: Nanos) {
+        if let State::Waiting(at) = self.state {
+            self.state = State::Waiting(at.min(now));
+        }
+    }
+
     /// There will be no event for `ticket`. False if there was to be none
     /// anyway. A call that was written is executed all the same.
     pub fn cancel(&mut self, ticket: u64) -> bool {

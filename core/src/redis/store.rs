@@ -55,6 +55,12 @@ pub trait Transport {
     /// Sends a small write under `key`, which tells whether the store takes
     /// calls again; as [`send`](Self::send).
     fn probe(&mut self, ticket: u64, key: &[u8], deadline: Nanos, now: Nanos) -> bool;
+
+    /// There is a sign that the store is well: what waits before it connects
+    /// again need not.
+    fn hurry(&mut self, now: Nanos) {
+        let _ = now;
+    }
 }
 
 /// How a store is asked.
@@ -217,6 +223,9 @@ pub struct Store {
     /// How long a probe may take: as the call that failed.
     patience: Nanos,
     was_open: bool,
+    /// How many breakers were open, those of other workers included, when this
+    /// store looked last while its own was.
+    open_seen: u64,
     /// This process ends.
     drained: bool,
 }
@@ -270,6 +279,7 @@ impl Store {
             probe_key: super::key::KeyText::default(),
             patience: 5_000_000,
             was_open: false,
+            open_seen: 0,
             drained: false,
         })
     }
@@ -320,6 +330,7 @@ impl Store {
             (false, true) => {
                 metrics.count(StoreEvent::Opened);
                 metrics.count(StoreEvent::Open);
+                self.open_seen = metrics.read(StoreEvent::Open);
             }
             (true, false) => metrics.uncount(StoreEvent::Open),
             _ => {}

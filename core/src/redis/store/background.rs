@@ -62,6 +62,33 @@ impl Store {
     /// Time has passed: probes the store if that is due, and gives back what
     /// was fetched and not spent.
     pub fn handle_timeout<T: Transport>(&mut self, host: &mut Host<'_, '_, T>) {
+        self.probe_if_due(host);
+        if self.sweep_at > 0 && host.now >= self.sweep_at {
+            self.sweep(host);
+        }
+    }
+
+    /// A connection was made: a store that was away may be well again.
+    pub fn connected<T: Transport>(&mut self, host: &mut Host<'_, '_, T>) {
+        host.metrics.count(StoreEvent::Connected);
+        self.breaker.hurry(host.now);
+        self.probe_if_due(host);
+    }
+
+    /// The breaker is open. If another worker's has closed meanwhile, the store
+    /// is well for this one too: as long as some count in it and some alone,
+    /// they admit twice what they should.
+    pub(super) fn look_around<T: Transport>(&mut self, host: &mut Host<'_, '_, T>) {
+        let open = host.metrics.read(StoreEvent::Open);
+        if open < self.open_seen {
+            host.transport.hurry(host.now);
+            self.breaker.hurry(host.now);
+            self.probe_if_due(host);
+        }
+        self.open_seen = open;
+    }
+
+    fn probe_if_due<T: Transport>(&mut self, host: &mut Host<'_, '_, T>) {
         self.breaker.handle_timeout(host.now);
         if self.breaker.wants_probe(host.now) {
             let deadline = host.now.saturating_add(self.patience);
@@ -71,9 +98,6 @@ impl Store {
             }
         }
         self.note_breaker(host.metrics);
-        if self.sweep_at > 0 && host.now >= self.sweep_at {
-            self.sweep(host);
-        }
     }
 
     pub(super) fn sweep_soon(&mut self, now: Nanos) {

@@ -147,6 +147,8 @@ impl Store {
             }
             self.leases.unanswered(group.pot(), group.id);
             self.note_failure(&group, host);
+        } else {
+            self.look_around(host);
         }
         self.decide_alone(place, index, &group, host);
     }

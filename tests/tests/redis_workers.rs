@@ -1,0 +1,132 @@
+//! Workers of one machine, each with a store of its own, that share their table and their metrics:
+//! when the store is back, all of them use it again at once. One that counted alone meanwhile would
+//! admit what the others admit as well.
+
+use tollgate_core::key::Seed;
+use tollgate_core::metrics::StoreMetrics;
+use tollgate_core::policy::{Attributes, Rules, Selection};
+use tollgate_core::redis::breaker::State;
+use tollgate_core::redis::script::Call;
+use tollgate_core::redis::store::{Host, Progress, Store, StoreConfig, Transport};
+use tollgate_core::table::{Config, OwnedTable, Table};
+
+const MS: u64 = 1_000_000;
+const RULES: &str =
+    r#"{ "policies": [ { "name": "p", "store": "redis", "limits": [ { "rate": "1000000/s" } ] } ] }"#;
+
+/// What a worker sends its calls by.
+#[derive(Default)]
+struct Line {
+    is_up: bool,
+    probes: Vec<u64>,
+    hurried: u32,
+}
+
+impl Transport for Line {
+    fn send(&mut self, _: u64, _: &Call<'_>, _: u64, _: u64) -> bool {
+        self.is_up
+    }
+
+    fn probe(&mut self, ticket: u64, _: &[u8], _: u64, _: u64) -> bool {
+        if self.is_up {
+            self.probes.push(ticket);
+        }
+        self.is_up
+    }
+
+    fn hurry(&mut self, _: u64) {
+        self.hurried += 1;
+    }
+}
+
+struct Worker {
+    store: Store,
+    line: Line,
+}
+
+struct Machine<'m> {
+    table: Table<'m>,
+    metrics: &'m StoreMetrics,
+    rules: &'m Rules,
+    selection: Selection<'m>,
+}
+
+impl Machine<'_> {
+    /// A worker whose breaker is open, since so long before `now`.
+    fn worker(&self, since: u64, now: u64) -> Worker {
+        let store = Store::new(&StoreConfig { workers: 2, ..StoreConfig::default() }).unwrap();
+        let mut worker = Worker { store, line: Line::default() };
+        for _ in 0..5 {
+            self.ask(&mut worker, now - since);
+        }
+        assert_eq!(worker.store.state(), State::Open);
+        worker
+    }
+
+    fn host<'h>(&'h self, line: &'h mut Line, now: u64) -> Host<'h, 'h, Line> {
+        Host { table: &self.table, metrics: self.metrics, transport: line, now }
+    }
+
+    fn ask(&self, worker: &mut Worker, now: u64) {
+        let mut host = self.host(&mut worker.line, now);
+        match worker.store.check(self.rules, &self.selection, 0, &mut host) {
+            Progress::Answered(answer) => assert!(answer.allowed && answer.is_degraded(0)),
+            Progress::Waiting(_) => panic!("the breaker is open"),
+        }
+    }
+
+    fn tell_probe(&self, worker: &mut Worker, now: u64) {
+        let ticket = worker.line.probes.pop().expect("a probe");
+        let mut host = self.host(&mut worker.line, now);
+        worker.store.answered(ticket, &mut [], 0, &mut host);
+    }
+}
+
+fn on_a_machine(test: impl FnOnce(&Machine<'_>)) {
+    let rules = Rules::parse(RULES, Seed([1, 2])).unwrap();
+    let request = Attributes { route: b"", method: b"GET", host: b"", path: b"/", peer: None, headers: &[] };
+    let selection = rules.select(&request).unwrap();
+    let owned = OwnedTable::new(Config { capacity: 64, rows: 0, row_entries: 0 }, Seed([3, 4])).unwrap();
+    let metrics = StoreMetrics::default();
+    test(&Machine { table: owned.table().unwrap(), metrics: &metrics, rules: &rules, selection });
+}
+
+#[test]
+fn what_one_worker_finds_out_the_others_try_at_once() {
+    on_a_machine(|machine| {
+        let now = 1_000_000 * MS;
+        let (mut one, mut other) = (machine.worker(100 * MS, now), machine.worker(5 * MS, now));
+        (one.line.is_up, other.line.is_up) = (true, true);
+        machine.ask(&mut other, now);
+        assert!(other.line.probes.is_empty(), "its own probe is due in 95 ms");
+
+        let mut host = machine.host(&mut one.line, now);
+        one.store.handle_timeout(&mut host);
+        machine.tell_probe(&mut one, now);
+        assert_eq!(one.store.state(), State::Closed);
+
+        machine.ask(&mut other, now + 1);
+        machine.ask(&mut other, now + 2);
+        assert_eq!((other.line.probes.len(), other.line.hurried), (1, 1), "one probe");
+        machine.tell_probe(&mut other, now + 3);
+        assert_eq!(other.store.state(), State::Closed);
+        assert_eq!(machine.metrics.snapshot().open, 0);
+    });
+}
+
+#[test]
+fn a_connection_that_is_made_is_tried_at_once() {
+    on_a_machine(|machine| {
+        let now = 1_000_000 * MS;
+        let mut worker = machine.worker(MS, now);
+        worker.line.is_up = true;
+        let mut host = machine.host(&mut worker.line, now);
+        worker.store.connected(&mut host);
+        machine.tell_probe(&mut worker, now + 1);
+        assert_eq!(worker.store.state(), State::Closed);
+        let mut host = machine.host(&mut worker.line, now + 2);
+        worker.store.connected(&mut host);
+        assert!(worker.line.probes.is_empty(), "it is in use");
+        assert_eq!(machine.metrics.snapshot().connected, 2);
+    });
+}
