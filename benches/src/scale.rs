@@ -56,6 +56,7 @@ pub(crate) struct Instance {
     pub(crate) table: OwnedTable,
     pub(crate) metrics: StoreMetrics,
     socket: Option<TcpStream>,
+    readable: bool,
 }
 
 pub(crate) fn rows(options: &Options) -> Vec<Row> {
@@ -211,7 +212,7 @@ impl Instance {
     pub(crate) fn new(number: usize, instances: u64, address: &str) -> Instance {
         let store = StoreConfig {
             pots: 32_768,
-            waiting: 8192,
+            waiting: 4096,
             instances,
             instance: Some(number as u64),
             seed: 0x9E37_79B9_7F4A_7C15u64.wrapping_mul(number as u64 + 1),
@@ -230,6 +231,7 @@ impl Instance {
                 .expect("a table"),
             metrics: StoreMetrics::default(),
             socket: None,
+            readable: true,
         }
     }
 
@@ -241,7 +243,7 @@ impl Instance {
     pub(crate) fn turn(&mut self, now: u64, ticks: bool, mut told: impl FnMut(u64, &Answer)) {
         let table = self.table.table().expect("a table");
         let here = Here { table: &table, metrics: &self.metrics, now };
-        if let Some(socket) = &mut self.socket {
+        if let Some(socket) = self.socket.as_mut().filter(|_| self.readable) {
             loop {
                 let room = self.engine.router_mut().receive_buffer(0);
                 match socket.read(room) {
@@ -302,14 +304,17 @@ fn connect(instances: &mut [Instance]) {
     }
 }
 
-/// Until a socket has something, or so many nanoseconds.
-fn wait(instances: &[Instance], most: u64) {
-    let sockets = instances.iter().filter_map(|instance| instance.socket.as_ref());
+/// Until a socket has something, or so many nanoseconds; says which have.
+fn wait(instances: &mut [Instance], most: u64) {
+    let sockets = instances.iter().map(|instance| instance.socket.as_ref().map_or(-1, AsRawFd::as_raw_fd));
     let mut fds: Vec<_> =
-        sockets.map(|s| libc::pollfd { fd: s.as_raw_fd(), events: libc::POLLIN, revents: 0 }).collect();
+        sockets.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 }).collect();
     let timeout = libc::timespec { tv_sec: 0, tv_nsec: most.min(1_000_000) as i64 };
     // SAFETY: as many entries as the vector has; no signal mask.
     unsafe { libc::ppoll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, &timeout, std::ptr::null()) };
+    for (instance, fd) in instances.iter_mut().zip(&fds) {
+        instance.readable = fd.revents != 0;
+    }
 }
 
 /// Tenants of requests by Zipf's law (exponent 1), drawn from a fixed seed.
