@@ -119,3 +119,31 @@ fn case_20_a_store_that_comes_and_goes_each_two_seconds_hands_out_one_burst_more
     assert!(load.count(200) <= 100 + time + 100, "{load:?} in {:?}", began.elapsed());
     assert!(load.count(200) >= 100 + time / 4, "{load:?}: it is used all the time");
 }
+
+#[test]
+fn zz_experiment() {
+    for (rate, burst, away) in [(10, 100, 300), (10, 100, 2000), (50, 100, 300), (100, 100, 300)] {
+        let rules = document(&[format!(
+            r#"{{ "name": "orders", "key": ["api_key"], "store": "redis",
+            "limits": [ {{ "rate": "{rate}/s", "burst": {burst} }} ] }}"#
+        )]);
+        let mut gateways = Gateways::start(2, 2, &rules, "instances=2");
+        let began = Instant::now();
+        let running = Running::start(&gateways.ports(), 4, 1, Duration::from_millis(1));
+        std::thread::sleep(Duration::from_millis(500));
+        for _ in 0..3 {
+            gateways.redis.kill();
+            std::thread::sleep(Duration::from_millis(away));
+            gateways.redis.restart();
+            gateways.wait_for("breakers_open", 0);
+            std::thread::sleep(Duration::from_millis(500));
+        }
+        let load = running.stop();
+        let time = rate * usize::try_from(began.elapsed().as_millis()).unwrap() / 1000;
+        println!(
+            "EXP rate {rate} burst {burst} away {away}: {} admitted; burst + time {} ({time})",
+            load.count(200),
+            burst + time
+        );
+    }
+}
