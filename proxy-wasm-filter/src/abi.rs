@@ -33,6 +33,20 @@ pub(crate) enum Map {
     Response = 2,
 }
 
+/// Which bytes.
+#[derive(Clone, Copy, Debug)]
+#[repr(u32)]
+pub(crate) enum Buffer {
+    /// Of a request's body, those that have just come.
+    RequestBody = 0,
+    /// Of a response's body.
+    ResponseBody = 1,
+    /// The message that came on a stream.
+    Message = 5,
+    /// The plugin's configuration.
+    Configuration = 7,
+}
+
 /// What a filter says to the host when it was shown header fields.
 #[derive(Clone, Copy, Debug)]
 #[repr(u32)]
@@ -73,6 +87,15 @@ imports! { "env":
     fn proxy_get_property(path: *const u8, path_len: usize, data: *mut *mut u8, len: *mut usize);
     fn proxy_get_shared_data(key: *const u8, key_len: usize, data: *mut *mut u8, len: *mut usize, cas: *mut u32);
     fn proxy_set_shared_data(key: *const u8, key_len: usize, value: *const u8, len: usize, cas: u32);
+    fn proxy_set_buffer_bytes(kind: u32, start: usize, size: usize, data: *const u8, len: usize);
+    fn proxy_continue_stream(stream: u32);
+    fn proxy_set_effective_context(context: u32);
+    fn proxy_grpc_stream(
+        service: *const u8, service_len: usize, name: *const u8, name_len: usize, method: *const u8,
+        method_len: usize, metadata: *const u8, metadata_len: usize, token: *mut u32
+    );
+    fn proxy_grpc_send(token: u32, message: *const u8, len: usize, is_last: u32);
+    fn proxy_grpc_cancel(token: u32);
     fn proxy_send_local_response(
         status: u32, details: *const u8, details_len: usize, body: *const u8, body_len: usize,
         headers: *const u8, headers_len: usize, grpc_status: i32
@@ -113,14 +136,84 @@ pub(crate) fn set_tick(milliseconds: u32) -> Result<(), Status> {
     done(unsafe { proxy_set_tick_period_milliseconds(milliseconds) })
 }
 
-/// The plugin's configuration.
-pub(crate) fn configuration() -> Result<Vec<u8>, Status> {
-    const PLUGIN_CONFIGURATION: u32 = 7;
+/// Bytes that the host holds.
+pub(crate) fn buffer(which: Buffer) -> Result<Vec<u8>, Status> {
     let bytes = handed(|data, len| {
         // SAFETY: the host writes a pointer and a length.
-        unsafe { proxy_get_buffer_bytes(PLUGIN_CONFIGURATION, 0, usize::MAX, data, len) }
+        unsafe { proxy_get_buffer_bytes(which as u32, 0, usize::MAX, data, len) }
     })?;
     Ok(bytes.unwrap_or_default())
+}
+
+/// Puts bytes in place of the first `old` that the host holds.
+pub(crate) fn set_buffer(which: Buffer, old: usize, bytes: &[u8]) -> Result<(), Status> {
+    // SAFETY: the host reads the bytes.
+    done(unsafe { proxy_set_buffer_bytes(which as u32, 0, old, bytes.as_ptr(), bytes.len()) })
+}
+
+/// The calls that follow are about this context, until the next one says
+/// otherwise.
+///
+/// # Errors
+/// It is gone.
+pub(crate) fn set_context(context: u32) -> Result<(), Status> {
+    // SAFETY: no memory is passed.
+    done(unsafe { proxy_set_effective_context(context) })
+}
+
+/// Lets a request go on that was made to wait.
+pub(crate) fn go_on() -> Result<(), Status> {
+    const REQUEST: u32 = 0;
+    // SAFETY: no memory is passed.
+    done(unsafe { proxy_continue_stream(REQUEST) })
+}
+
+/// Opens a gRPC stream to a cluster, of the context that is set: its number.
+pub(crate) fn open_stream(cluster: &str) -> Result<u32, Status> {
+    const SERVICE: &str = "tollgate.Bridge";
+    const METHOD: &str = "Stream";
+    let target = grpc_service(cluster);
+    let no_metadata = pairs(&[]);
+    let mut token = 0;
+    // SAFETY: the host reads four byte strings, and writes one integer.
+    done(unsafe {
+        proxy_grpc_stream(
+            target.as_ptr(),
+            target.len(),
+            SERVICE.as_ptr(),
+            SERVICE.len(),
+            METHOD.as_ptr(),
+            METHOD.len(),
+            no_metadata.as_ptr(),
+            no_metadata.len(),
+            &mut token,
+        )
+    })?;
+    Ok(token)
+}
+
+/// Sends a message on a stream.
+pub(crate) fn send(token: u32, message: &[u8]) -> Result<(), Status> {
+    // SAFETY: the host reads the message.
+    done(unsafe { proxy_grpc_send(token, message.as_ptr(), message.len(), 0) })
+}
+
+/// Ends a stream at once.
+pub(crate) fn cancel_stream(token: u32) -> Result<(), Status> {
+    // SAFETY: no memory is passed.
+    done(unsafe { proxy_grpc_cancel(token) })
+}
+
+/// Envoy's GrpcService message with the cluster's name in it: field 1 of
+/// field 1.
+fn grpc_service(cluster: &str) -> Vec<u8> {
+    const FIELD_1: u8 = 1 << 3 | 2;
+    let length = |bytes: &[u8]| u8::try_from(bytes.len()).unwrap_or(127); // names are shorter: one byte of length
+    let mut inner = vec![FIELD_1, length(cluster.as_bytes())];
+    inner.extend_from_slice(cluster.as_bytes());
+    let mut service = vec![FIELD_1, length(&inner)];
+    service.extend(inner);
+    service
 }
 
 /// A header field's value, of several with commas between; none if it is not
@@ -188,6 +281,25 @@ pub(crate) fn respond(status: u16, body: &[u8], headers: &[u8], grpc_status: i32
             grpc_status,
         )
     })
+}
+
+/// Header fields as the ABI writes them: their number, the lengths of each
+/// name and value, then names and values, each with a NUL behind it.
+pub(crate) fn pairs(headers: &[(&str, &[u8])]) -> Vec<u8> {
+    let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX).to_le_bytes();
+    let mut bytes = Vec::new();
+    bytes.extend(number(headers.len()));
+    for (name, value) in headers {
+        bytes.extend(number(name.len()));
+        bytes.extend(number(value.len()));
+    }
+    for (name, value) in headers {
+        for part in [name.as_bytes(), value] {
+            bytes.extend_from_slice(part);
+            bytes.push(0);
+        }
+    }
+    bytes
 }
 
 /// Two numbers from the host's random source.

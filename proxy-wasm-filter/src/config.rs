@@ -4,6 +4,11 @@
 //! ```json
 //! { "rules": { "policies": [ … ] },
 //!   "embedded": { "zone": "main", "pages": 1024, "lease": 64, "lease_ttl_ms": 100 } }
+//!
+//! { "rules": { "policies": [ … ] },
+//!   "redis": { "cluster": "tollgate_bridge", "timeout_ms": 5, "instances": 3, "workers": 4 } }
+//!
+//! { "role": "bridge" }
 //! ```
 //!
 //! Whatever is wrong is told with its line and column in the whole document.
@@ -13,14 +18,79 @@ use serde_json::value::RawValue;
 use tollgate_core::key::Seed;
 use tollgate_core::pages;
 use tollgate_core::policy::{Lease, Rules, Store};
+use tollgate_core::redis::script;
+use tollgate_core::time::Nanos;
 
 /// What a plugin is to do.
 #[derive(Debug)]
-pub(crate) struct Config {
-    /// The rules, compiled; those that count on this machine count in pages.
-    pub(crate) rules: Rules,
-    /// The shared pages.
-    pub(crate) embedded: Embedded,
+#[expect(clippy::large_enum_variant, reason = "there is one, for a moment")]
+pub(crate) enum Config {
+    /// Limit requests by these rules, compiled.
+    Filter(Rules, Counting),
+    /// Be the other end of the streams to Redis.
+    Bridge,
+}
+
+/// Where a plugin counts.
+#[derive(Debug)]
+pub(crate) enum Counting {
+    /// In pages that the workers share.
+    Pages(Embedded),
+    /// In Redis.
+    Redis(Connection),
+}
+
+/// The stream to Redis.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Connection {
+    /// Envoy's cluster that leads to the bridge.
+    pub(crate) cluster: String,
+    /// How long Redis may take, for policies that do not say; 1 to 10,000.
+    #[serde(default = "five")]
+    timeout_ms: u64,
+    /// Envoys and other gateways that share the limits; 1 to 1,000.
+    #[serde(default = "one")]
+    pub(crate) instances: u64,
+    /// Workers of each: Envoy's `--concurrency`; 1 to 1,000. With `instances`
+    /// it is by how much a limit is divided while Redis is away; both together
+    /// at most 10,000.
+    #[serde(default = "one")]
+    pub(crate) workers: u64,
+    /// Keys that a worker keeps leases and denials of; 8 to 65,536.
+    #[serde(default = "thousand")]
+    pub(crate) remembered: usize,
+    /// Requests of a worker that may wait at the same time, 14 KiB each; 1 to
+    /// 4,096. Those beyond are decided as if Redis were away.
+    #[serde(default = "many")]
+    pub(crate) waiting: usize,
+    /// Requests in flight under concurrency limits, a worker; at most 65,536.
+    #[serde(default = "thousand")]
+    pub(crate) holds: usize,
+}
+
+fn five() -> u64 {
+    5
+}
+
+fn one() -> u64 {
+    1
+}
+
+fn many() -> usize {
+    256
+}
+
+fn thousand() -> usize {
+    1024
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Role {
+    #[default]
+    Filter,
+    Bridge,
 }
 
 /// Counts that the workers of one Envoy share.
@@ -58,10 +128,12 @@ impl Default for Embedded {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Document<'d> {
-    #[serde(borrow)]
-    rules: &'d RawValue,
     #[serde(default)]
-    embedded: Embedded,
+    role: Role,
+    #[serde(borrow)]
+    rules: Option<&'d RawValue>,
+    embedded: Option<Embedded>,
+    redis: Option<Connection>,
 }
 
 impl Config {
@@ -77,8 +149,22 @@ impl Config {
         }
         let document: Document<'_> =
             serde_json::from_str(text).map_err(|error| format!("configuration: {error}"))?;
-        let embedded = document.embedded.checked()?;
-        let raw = document.rules.get();
+        let Document { role, rules, embedded, redis } = document;
+        if let Role::Bridge = role {
+            let is_alone = rules.is_none() && embedded.is_none() && redis.is_none();
+            return if is_alone {
+                Ok(Config::Bridge)
+            } else {
+                Err("role: a bridge has no other fields".into())
+            };
+        }
+        let Some(rules) = rules else { return Err("rules: missing; a filter has a rules document".into()) };
+        let counting = match (embedded, redis) {
+            (Some(_), Some(_)) => return Err("embedded and redis: one of them counts, not both".into()),
+            (embedded, None) => Counting::Pages(embedded.unwrap_or_default().checked()?),
+            (None, Some(redis)) => Counting::Redis(redis.checked()?),
+        };
+        let raw = rules.get();
         // The clock is the system's: it counts from 1970.
         let seed = Seed(crate::abi::random().unwrap_or([1, 2]));
         let mut rules = Rules::parse_at(raw, seed, 0).map_err(|errors| {
@@ -95,14 +181,55 @@ impl Config {
             told.collect::<Vec<_>>().join("\n")
         })?;
         for policy in rules.policies() {
-            let at = |message: String| format!("rules: policy {:?}: {message}", policy.name());
-            if policy.store() == Store::Redis {
-                return Err(at("store: \"redis\" needs a connection, and none is configured".into()));
+            let at = |message: String| Err(format!("rules: policy {:?}: {message}", policy.name()));
+            match (&counting, policy.store()) {
+                (Counting::Pages(_), Store::Redis) => {
+                    return at(
+                        "store: \"redis\" needs a connection, and the configuration has no \"redis\"".into()
+                    );
+                }
+                (Counting::Pages(_), Store::Local) => {
+                    if let Err(error) = policy.all_limits().try_for_each(pages::accepts) {
+                        return at(error.to_string());
+                    }
+                }
+                (Counting::Redis(_), Store::Redis) => {
+                    if let Err(error) = policy.all_limits().try_for_each(script::accepts) {
+                        return at(error.to_string());
+                    }
+                }
+                (Counting::Redis(_), Store::Local) => {
+                    return at("store: with \"redis\" in the configuration all policies count there; \
+                               give others a filter of their own"
+                        .into());
+                }
             }
-            policy.all_limits().try_for_each(pages::accepts).map_err(|error| at(error.to_string()))?;
         }
-        rules.count_in_store(embedded.lease());
-        Ok(Config { rules, embedded })
+        if let Counting::Pages(embedded) = &counting {
+            rules.count_in_store(embedded.lease());
+        }
+        Ok(Config::Filter(rules, counting))
+    }
+}
+
+impl Connection {
+    fn checked(self) -> Result<Connection, String> {
+        let cluster = self.cluster.len();
+        if !(1..=60).contains(&cluster) {
+            return Err(format!("redis.cluster: {cluster} bytes; legal are 1 to 60"));
+        }
+        within("redis.timeout_ms", self.timeout_ms, 1, 10_000)?;
+        within("redis.instances", self.instances, 1, 1_000)?;
+        within("redis.workers", self.workers, 1, 1_000)?;
+        within("redis.instances × redis.workers", self.instances.saturating_mul(self.workers), 1, 10_000)?;
+        within("redis.remembered", self.remembered as u64, 8, 65_536)?;
+        within("redis.waiting", self.waiting as u64, 1, 4_096)?;
+        within("redis.holds", self.holds as u64, 0, 65_536)?;
+        Ok(self)
+    }
+
+    pub(crate) fn timeout(&self) -> Nanos {
+        self.timeout_ms.saturating_mul(1_000_000)
     }
 }
 
@@ -112,11 +239,11 @@ impl Embedded {
         if !(1..=64).contains(&zone.len()) || !zone.iter().all(u8::is_ascii_graphic) {
             return Err("embedded.zone: legal are 1 to 64 printable ASCII characters without a space".into());
         }
-        within("pages", self.pages.into(), 1, 65_536)?;
-        within("remembered", self.remembered as u64, 8, 65_536)?;
-        within("holds", self.holds as u64, 0, 65_536)?;
-        within("lease", self.lease, 0, 1_000_000)?;
-        within("lease_ttl_ms", self.lease_ttl_ms, 1, 60_000)?;
+        within("embedded.pages", self.pages.into(), 1, 65_536)?;
+        within("embedded.remembered", self.remembered as u64, 8, 65_536)?;
+        within("embedded.holds", self.holds as u64, 0, 65_536)?;
+        within("embedded.lease", self.lease, 0, 1_000_000)?;
+        within("embedded.lease_ttl_ms", self.lease_ttl_ms, 1, 60_000)?;
         Ok(self)
     }
 
@@ -130,7 +257,7 @@ fn within(name: &str, value: u64, least: u64, most: u64) -> Result<(), String> {
     if (least..=most).contains(&value) {
         Ok(())
     } else {
-        Err(format!("embedded.{name}: {value} is outside {least} to {most}"))
+        Err(format!("{name}: {value} is outside {least} to {most}"))
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::cell::RefCell;
 
-use crate::abi::Action;
+use crate::abi::{Action, Buffer};
 use crate::vm::Vm;
 
 thread_local! {
@@ -51,6 +51,32 @@ pub(crate) extern "C" fn proxy_on_tick(context: u32) {
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn proxy_on_request_headers(context: u32, _: usize, _: u32) -> u32 {
     with(Action::Continue, |vm| vm.request(context)) as u32
+}
+
+/// A piece of a request's body is there.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn proxy_on_request_body(context: u32, size: usize, _: u32) -> u32 {
+    with((), |vm| vm.body(context, Buffer::RequestBody, size));
+    Action::Continue as u32
+}
+
+/// A piece of a response's body is there.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn proxy_on_response_body(context: u32, size: usize, _: u32) -> u32 {
+    with((), |vm| vm.body(context, Buffer::ResponseBody, size));
+    Action::Continue as u32
+}
+
+/// A message came on a stream of a plugin's.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn proxy_on_grpc_receive(context: u32, token: u32, _: usize) {
+    with((), |vm| vm.message(context, token));
+}
+
+/// A stream of a plugin's is closed.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn proxy_on_grpc_close(context: u32, token: u32, _: u32) {
+    with((), |vm| vm.closed(context, token));
 }
 
 /// A response's header fields are about to be sent.

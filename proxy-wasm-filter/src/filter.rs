@@ -2,110 +2,178 @@
 
 use std::net::IpAddr;
 
-use tollgate_core::http::{self, LIST_SIZE};
+use tollgate_core::http::LIST_SIZE;
+use tollgate_core::key::Seed;
 use tollgate_core::metrics::StoreMetrics;
-use tollgate_core::pages::{Here, Pages, Workers};
-use tollgate_core::policy::{Answer, Attributes, Rules, Selection, Uses};
-use tollgate_core::table::{self, OwnedTable};
+use tollgate_core::pages::{self, Pages, Workers};
+use tollgate_core::policy::{Answer, Attributes, MAX_HEADERS, Rules, Selection, Uses};
+use tollgate_core::redis::engine;
+use tollgate_core::redis::store::Progress;
+use tollgate_core::table::{self, OwnedTable, Table};
 use tollgate_core::time::Nanos;
 
-use crate::abi::{self, Action, Level, Map};
-use crate::config::Config;
+use crate::abi::{self, Action, Map};
+use crate::answer::{answered, deny_missing};
+use crate::config::Counting;
 use crate::pages::{HostPages, seed};
-use crate::request::Request;
+use crate::redis::{Redis, Told};
+use crate::request::{Look, Parts, Request};
 
 /// What every worker keeps for itself: penalties, and everything should the
 /// host's shared data not be there.
 const TABLE: table::Config = table::Config { capacity: 4096, rows: 64, row_entries: 64 };
-/// Leases are looked through so often.
-const TICK_MS: u32 = 100;
-
-const RESOURCE_EXHAUSTED: i32 = 8;
-const UNAUTHENTICATED: i32 = 16;
-/// Its HTTP status says it all.
-const NO_GRPC_STATUS: i32 = -1;
+/// Leases are looked through so often, in milliseconds.
+const TICK: u32 = 100;
 
 /// A plugin's rules and counts, as one worker has them.
 #[derive(Debug)]
 pub(crate) struct Filter {
+    context: u32,
     rules: Rules,
     uses: Uses,
-    workers: Workers<HostPages>,
+    counts: Counts,
     table: OwnedTable,
     metrics: Box<StoreMetrics>,
     /// The clock never goes back for those who only look at it here.
     latest: Nanos,
     /// Room for fields and bodies.
     text: Vec<u8>,
-    values: Vec<Option<Vec<u8>>>,
 }
 
-/// Parts of a request, as far as the rules look at them.
-#[derive(Debug, Default)]
-struct Parts {
-    route: Vec<u8>,
-    method: Vec<u8>,
-    host: Vec<u8>,
-    path: Vec<u8>,
-    peer: Option<IpAddr>,
+#[derive(Debug)]
+enum Counts {
+    Pages(Box<Workers<HostPages>>),
+    Redis(Box<Redis>),
 }
 
 impl Filter {
-    pub(crate) fn new(config: Config) -> Result<Filter, String> {
-        let Config { rules, embedded } = config;
+    pub(crate) fn new(context: u32, rules: Rules, counting: &Counting) -> Result<Filter, String> {
         let refused =
             |status: abi::Status| format!("the host's shared data or random source: status {}", status.0);
-        let shared = seed(&embedded.zone).map_err(refused)?;
-        let own = abi::random().map_err(refused)?;
-        let [own_seed, _] = abi::random().map_err(refused)?;
-        let pages = Pages::new(HostPages::new(&embedded.zone, embedded.pages), embedded.pages, shared);
-        let workers = Workers::new(pages, embedded.remembered, embedded.holds, own_seed)
-            .map_err(|error| format!("embedded: {error}"))?;
-        let table = OwnedTable::new(TABLE, tollgate_core::key::Seed(own))
-            .map_err(|error| format!("table: {error}"))?;
-        let uses = rules.uses();
-        let text = vec![0; LIST_SIZE];
-        Ok(Filter {
-            uses,
-            workers,
-            table,
-            metrics: Box::default(),
-            latest: 0,
-            text,
-            values: Vec::with_capacity(rules.headers().len()),
-            rules,
-        })
+        let [own, _] = abi::random().map_err(refused)?;
+        let counts = match counting {
+            Counting::Pages(embedded) => {
+                let shared = seed(&embedded.zone).map_err(refused)?;
+                let pages =
+                    Pages::new(HostPages::new(&embedded.zone, embedded.pages), embedded.pages, shared);
+                let workers = Workers::new(pages, embedded.remembered, embedded.holds, own);
+                Counts::Pages(Box::new(workers.map_err(|error| format!("embedded: {error}"))?))
+            }
+            Counting::Redis(connection) => Counts::Redis(Box::new(Redis::new(connection, own)?)),
+        };
+        let seed = Seed(abi::random().map_err(refused)?);
+        let table = OwnedTable::new(TABLE, seed).map_err(|error| format!("table: {error}"))?;
+        let (uses, text) = (rules.uses(), vec![0; LIST_SIZE]);
+        Ok(Filter { context, uses, counts, table, metrics: Box::default(), latest: 0, text, rules })
     }
 
-    /// How often it wants to be called, in milliseconds.
+    /// When it wants to be called first, in milliseconds, and then as often
+    /// unless it says otherwise.
     pub(crate) fn tick(&self) -> u32 {
-        TICK_MS
+        match &self.counts {
+            Counts::Pages(_) => TICK,
+            Counts::Redis(_) => 1, // to connect
+        }
     }
 
     pub(crate) fn tick_passed(&mut self) {
-        self.step(Workers::handle_timeout);
+        self.step(|counts, here| match counts {
+            Counts::Pages(workers) => workers.handle_timeout(&here.pages()),
+            Counts::Redis(redis) => redis.process(&here.redis()),
+        });
     }
 
-    /// The request is over: its units in flight go back.
-    pub(crate) fn over(&mut self, request: &Request) {
-        if !request.holds.is_empty() {
-            self.step(|workers, here| {
-                for hold in &request.holds {
-                    workers.release(hold, here);
+    /// A message came on the stream.
+    pub(crate) fn message(&mut self, token: u32, bytes: &[u8]) {
+        self.step(|counts, here| {
+            if let Counts::Redis(redis) = counts {
+                redis.message(token, bytes, &here.redis());
+            }
+        });
+    }
+
+    /// The stream is closed.
+    pub(crate) fn closed(&mut self, token: u32) {
+        self.step(|counts, here| {
+            if let Counts::Redis(redis) = counts {
+                redis.closed(token, &here.redis());
+            }
+        });
+    }
+
+    /// Sends what is to be sent. The plugin's context must be set.
+    pub(crate) fn flush(&mut self) {
+        if let Counts::Redis(redis) = &mut self.counts
+            && redis.is_pending()
+        {
+            self.step(|counts, here| {
+                if let Counts::Redis(redis) = counts {
+                    redis.process(&here.redis());
                 }
             });
         }
     }
 
-    /// The plugin ends: what it fetched ahead goes back.
-    pub(crate) fn end(&mut self) {
-        self.step(Workers::drain);
+    /// The next request that waited.
+    pub(crate) fn poll(&mut self) -> Option<Told> {
+        let Counts::Redis(redis) = &mut self.counts else { return None };
+        let table = self.table.table()?;
+        redis.poll(&Step { table: &table, metrics: &self.metrics, now: self.latest }.redis())
     }
 
-    fn step(&mut self, step: impl FnOnce(&mut Workers<HostPages>, &Here<'_, '_>)) {
+    /// A request that waited is answered.
+    pub(crate) fn told(&mut self, answer: &Answer, request: &mut Request) -> Action {
+        request.pending = None;
+        let mut headers = [None; MAX_HEADERS];
+        let attributes = attributes(&request.look, &mut headers);
+        let mut selection = Selection::default();
+        match self.rules.select_into(&attributes, &mut selection) {
+            Ok(()) => answered(&self.rules, &selection, answer, &mut request.reply, &mut self.text),
+            Err(_) => Action::Continue, // it told who it comes from before
+        }
+    }
+
+    /// The request is over, answered or not: its units in flight go back.
+    pub(crate) fn over(&mut self, context: u32, request: &Request) {
+        if request.reply.holds.is_empty() && request.pending.is_none() {
+            return;
+        }
+        self.step(|counts, here| match counts {
+            Counts::Pages(workers) => {
+                request.reply.holds.iter().for_each(|hold| workers.release(hold, &here.pages()));
+            }
+            Counts::Redis(redis) => {
+                if let Some(pending) = request.pending {
+                    redis.cancel(pending, &here.redis());
+                }
+                request.reply.holds.iter().for_each(|hold| redis.release(hold, &here.redis()));
+            }
+        });
+        self.flush_from(context);
+    }
+
+    /// The plugin ends: what it fetched ahead goes back.
+    pub(crate) fn end(&mut self) {
+        self.step(|counts, here| match counts {
+            Counts::Pages(workers) => workers.drain(&here.pages()),
+            Counts::Redis(redis) => redis.drain(&here.redis()),
+        });
+        self.flush();
+    }
+
+    /// As [`flush`](Self::flush), from the context of a request.
+    fn flush_from(&mut self, context: u32) {
+        let Counts::Redis(redis) = &mut self.counts else { return };
+        if redis.is_pending() && abi::set_context(self.context).is_ok() {
+            self.flush();
+            let _ = abi::set_context(context); // a request that is over is left alone
+        }
+    }
+
+    fn step(&mut self, step: impl FnOnce(&mut Counts, &Step<'_, '_>)) {
         let now = self.now();
         if let Some(table) = self.table.table() {
-            step(&mut self.workers, &Here { table: &table, metrics: &self.metrics, now });
+            step(&mut self.counts, &Step { table: &table, metrics: &self.metrics, now });
         }
     }
 
@@ -115,151 +183,88 @@ impl Filter {
     }
 
     /// Asks all limits of a request; answers it when one denies.
-    pub(crate) fn request(&mut self, request: &mut Request) -> Action {
+    pub(crate) fn request(&mut self, context: u32, request: &mut Request) -> Action {
         let now = self.now();
-        let parts = self.parts();
-        let mut values = std::mem::take(&mut self.values);
-        values.clear();
-        values.extend(self.rules.headers().iter().map(|name| abi::header(Map::Request, name).ok().flatten()));
-        let headers: Vec<Option<&[u8]>> = values.iter().map(Option::as_deref).collect();
-        let attributes = Attributes {
-            route: &parts.route,
-            method: &parts.method,
-            host: without_port(&parts.host),
-            path: without_query(&parts.path),
-            peer: parts.peer,
-            headers: &headers,
-        };
+        self.look(&mut request.look);
+        let mut headers = [None; MAX_HEADERS];
+        let attributes = attributes(&request.look, &mut headers);
         let mut selection = Selection::default();
         let action = match self.rules.select_into(&attributes, &mut selection) {
-            Err(missing) => deny_missing(missing.header, request, &mut self.text),
-            Ok(()) if selection.is_empty() => Action::Continue,
-            Ok(()) => match self.table.table() {
-                Some(table) => {
-                    let here = Here { table: &table, metrics: &self.metrics, now };
-                    let answer = self.workers.check(&self.rules, &selection, &here);
-                    answered(&self.rules, &selection, &answer, request, &mut self.text)
-                }
-                None => Action::Continue, // the table is there: it was made
-            },
+            Err(missing) => deny_missing(missing.header, &mut request.reply, &mut self.text),
+            Ok(()) if selection.is_empty() => return Action::Continue,
+            Ok(()) => {
+                let Some(table) = self.table.table() else { return Action::Continue }; // it was made
+                let here = Step { table: &table, metrics: &self.metrics, now };
+                let answer = match &mut self.counts {
+                    Counts::Pages(workers) => workers.check(&self.rules, &selection, &here.pages()),
+                    Counts::Redis(redis) => {
+                        match redis.check(&self.rules, &selection, context, &here.redis()) {
+                            Progress::Answered(answer) => answer,
+                            Progress::Waiting(pending) => {
+                                request.pending = Some(pending);
+                                self.flush_from(context);
+                                return Action::Pause;
+                            }
+                        }
+                    }
+                };
+                answered(&self.rules, &selection, &answer, &mut request.reply, &mut self.text)
+            }
         };
-        self.values = values;
+        self.flush_from(context); // a pot that is low asks for more
         action
     }
 
-    fn parts(&self) -> Parts {
+    /// Fetches what the rules look at: each part is a call to the host.
+    fn look(&self, look: &mut Look) {
         let header = |uses: bool, name: &str| match uses {
             true => abi::header(Map::Request, name).ok().flatten().unwrap_or_default(),
             false => Vec::new(),
         };
-        Parts {
+        look.parts = Parts {
             route: if self.uses.route { route() } else { Vec::new() },
             method: header(self.uses.method, ":method"),
             host: header(self.uses.host, ":authority"),
             path: header(self.uses.path, ":path"),
             peer: if self.uses.peer { peer() } else { None },
-        }
+        };
+        look.headers.clear();
+        let values = self.rules.headers().iter().map(|name| abi::header(Map::Request, name).ok().flatten());
+        look.headers.extend(values);
     }
 }
 
-/// Keeps what the response is to say; a denial is the response.
-fn answered(
-    rules: &Rules,
-    selection: &Selection<'_>,
-    answer: &Answer,
-    request: &mut Request,
-    text: &mut [u8],
-) -> Action {
-    request.holds.extend(answer.holds().iter().filter(|hold| hold.units > 0));
-    if let Ok(fields) = rules.write_fields(selection, answer, text) {
-        request.keep(fields, text);
+/// What the counts are asked with.
+struct Step<'s, 'm> {
+    table: &'s Table<'m>,
+    metrics: &'s StoreMetrics,
+    now: Nanos,
+}
+
+impl Step<'_, '_> {
+    fn pages(&self) -> pages::Here<'_, '_> {
+        pages::Here { table: self.table, metrics: self.metrics, now: self.now }
     }
-    if answer.allowed {
-        return Action::Continue;
-    }
-    let name = answer.tightest.and_then(|tightest| selection.layers().nth(tightest));
-    let name = name.and_then(|layer| rules.policies().get(layer.policy)).map_or("", |policy| policy.name());
-    let grpc = answer.decision().map(|decision| (name, decision));
-    let status = rules.status_of(answer);
-    match grpc.filter(|_| is_grpc()) {
-        Some((name, decision)) => {
-            let message = http::grpc_denial(name, decision, text).map(|fields| message(&fields, text));
-            send(status, &message.unwrap_or_default(), &[], RESOURCE_EXHAUSTED)
-        }
-        None => {
-            let len = rules.write_problem(selection, answer, text).unwrap_or(0);
-            send(status, text.get(..len).unwrap_or(&[]), &[PROBLEM], NO_GRPC_STATUS)
-        }
+
+    fn redis(&self) -> engine::Here<'_, '_> {
+        engine::Here { table: self.table, metrics: self.metrics, now: self.now }
     }
 }
 
-const PROBLEM: (&str, &[u8]) = ("content-type", b"application/problem+json");
-
-/// Answers a request that does not tell who it comes from.
-fn deny_missing(header: &str, request: &mut Request, text: &mut [u8]) -> Action {
-    if is_grpc() {
-        let message = http::grpc_missing(header, text).map(|fields| message(&fields, text));
-        return send(401, &message.unwrap_or_default(), &[], UNAUTHENTICATED);
+/// A request as the rules look at it.
+fn attributes<'a>(look: &'a Look, room: &'a mut [Option<&'a [u8]>; MAX_HEADERS]) -> Attributes<'a> {
+    let parts = &look.parts;
+    for (room, value) in room.iter_mut().zip(&look.headers) {
+        *room = value.as_deref();
     }
-    if let Ok(fields) = http::missing_fields(header, text) {
-        request.keep(fields, text);
+    Attributes {
+        route: &parts.route,
+        method: &parts.method,
+        host: without_port(&parts.host),
+        path: without_query(&parts.path),
+        peer: parts.peer,
+        headers: room.get(..look.headers.len()).unwrap_or(&[]),
     }
-    let len = http::missing_problem(header, text).unwrap_or(0);
-    send(401, text.get(..len).unwrap_or(&[]), &[PROBLEM], NO_GRPC_STATUS)
-}
-
-/// A host that does not take the answer would let the request wait for ever:
-/// it then goes on, and that is told.
-fn send(status: u16, body: &[u8], headers: &[(&str, &[u8])], grpc_status: i32) -> Action {
-    match abi::respond(status, body, &pairs(headers), grpc_status) {
-        Ok(()) => Action::Pause,
-        Err(refused) => {
-            abi::log(Level::Error, &format!("tollgate: a denial was not sent: status {}", refused.0));
-            Action::Continue
-        }
-    }
-}
-
-fn is_grpc() -> bool {
-    let kind = abi::header(Map::Request, "content-type").ok().flatten();
-    kind.is_some_and(|kind| http::is_grpc(&kind))
-}
-
-/// The message of a gRPC answer, without the encoding that the host adds.
-fn message(fields: &http::Fields, text: &[u8]) -> Vec<u8> {
-    let field = fields.as_slice().iter().find(|field| field.name == "grpc-message");
-    let mut rest = field.and_then(|field| text.get(field.start..field.end)).unwrap_or(&[]);
-    let mut plain = Vec::with_capacity(rest.len());
-    while let Some((first, after)) = rest.split_first() {
-        let digits = after.split_first_chunk::<2>().filter(|_| *first == b'%');
-        let byte = digits.and_then(|(digits, after)| {
-            let digits = std::str::from_utf8(digits).ok()?;
-            Some((u8::from_str_radix(digits, 16).ok()?, after))
-        });
-        let (byte, after) = byte.unwrap_or((*first, after));
-        plain.push(byte);
-        rest = after;
-    }
-    plain
-}
-
-/// Header fields as the ABI writes them: their number, the lengths of each
-/// name and value, then names and values, each with a NUL behind it.
-fn pairs(headers: &[(&str, &[u8])]) -> Vec<u8> {
-    let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX).to_le_bytes();
-    let mut bytes = Vec::new();
-    bytes.extend(number(headers.len()));
-    for (name, value) in headers {
-        bytes.extend(number(name.len()));
-        bytes.extend(number(value.len()));
-    }
-    for (name, value) in headers {
-        for part in [name.as_bytes(), value] {
-            bytes.extend_from_slice(part);
-            bytes.push(0);
-        }
-    }
-    bytes
 }
 
 /// What the route's metadata says, `tollgate: { route: … }`; else its name.

@@ -10,7 +10,10 @@
 //! - [`config`]: the plugin's configuration.
 //! - [`filter`], [`request`]: the rules of one plugin, and a request's way
 //!   through them.
+//! - [`answer`]: what is said to it.
 //! - [`pages`]: the blobs that the workers share.
+//! - [`redis`]: the stream to Redis; [`frames`]: its other end, which a plugin
+//!   of the role `bridge` is.
 //!
 //! The ABI is used as it is, without an SDK. A VM that panics once answers
 //! 503 from then on, so nothing here may: an id that is not known, a status
@@ -30,9 +33,12 @@
 )]
 
 mod abi;
+mod answer;
 mod config;
 mod exports;
 mod filter;
+mod frames;
 mod pages;
+mod redis;
 mod request;
 mod vm;

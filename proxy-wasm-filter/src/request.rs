@@ -1,23 +1,69 @@
 //! What is kept of a request until its response is sent and it is over.
 
+use std::net::IpAddr;
+
 use tollgate_core::http::Fields;
+use tollgate_core::redis::store::Pending;
 use tollgate_core::table::Hold;
 
 use crate::abi::{self, Map};
+use crate::frames::Unframer;
 
 /// Empty at first, and used again and again.
 #[derive(Debug, Default)]
 pub(crate) struct Request {
-    /// Header fields of the response ...
+    /// What the rules look at: a request that waited is looked at again.
+    pub(crate) look: Look,
+    /// What is said to it.
+    pub(crate) reply: Reply,
+    /// It waits for its answer.
+    pub(crate) pending: Option<Pending>,
+    /// Of a bridge's stream: what is still to come of a message.
+    pub(crate) unframer: Unframer,
+}
+
+/// A request as far as the rules look at it.
+#[derive(Debug, Default)]
+pub(crate) struct Look {
+    pub(crate) parts: Parts,
+    /// The values of the header fields that the rules name.
+    pub(crate) headers: Vec<Option<Vec<u8>>>,
+}
+
+/// Parts that are no header fields, or not by their names.
+#[derive(Debug, Default)]
+pub(crate) struct Parts {
+    pub(crate) route: Vec<u8>,
+    pub(crate) method: Vec<u8>,
+    pub(crate) host: Vec<u8>,
+    pub(crate) path: Vec<u8>,
+    pub(crate) peer: Option<IpAddr>,
+}
+
+/// Header fields of a response, and what its end gives back.
+#[derive(Debug, Default)]
+pub(crate) struct Reply {
     fields: Fields,
-    /// ... and their values, one after another.
+    /// The fields' values, one after another.
     values: Vec<u8>,
     /// Units in flight.
     pub(crate) holds: Vec<Hold>,
 }
 
 impl Request {
-    /// Keeps what its response is to say; `values` is the buffer that the
+    pub(crate) fn clear(&mut self) {
+        self.look.parts = Parts::default();
+        self.look.headers.clear();
+        self.reply.fields = Fields::default();
+        self.reply.values.clear();
+        self.reply.holds.clear();
+        self.pending = None;
+        self.unframer = Unframer::default();
+    }
+}
+
+impl Reply {
+    /// Keeps what the response is to say; `values` is the buffer that the
     /// fields were written into.
     pub(crate) fn keep(&mut self, fields: Fields, values: &[u8]) {
         let end = fields.as_slice().last().map_or(0, |field| field.end);
@@ -27,16 +73,10 @@ impl Request {
     }
 
     /// Sets the fields of its response, in place of those that an upstream set.
-    pub(crate) fn respond(&self) {
+    pub(crate) fn send(&self) {
         for field in self.fields.as_slice() {
             let value = self.values.get(field.start..field.end).unwrap_or(&[]);
             let _ = abi::set_header(Map::Response, field.name, value); // the client may be gone
         }
-    }
-
-    pub(crate) fn clear(&mut self) {
-        self.fields = Fields::default();
-        self.values.clear();
-        self.holds.clear();
     }
 }

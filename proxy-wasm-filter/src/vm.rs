@@ -3,18 +3,25 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use crate::abi::{self, Action, Level};
+use crate::abi::{self, Action, Buffer, Level, Map};
 use crate::config::Config;
 use crate::filter::Filter;
+use crate::frames::frame;
 use crate::request::Request;
 
 /// All that the host may ask for, by the numbers that it gave.
 #[derive(Debug, Default)]
 pub(crate) struct Vm {
-    filters: Ids<Filter>,
+    plugins: Ids<Plugin>,
     requests: Ids<(u32, Request)>,
     /// Room of requests that are over.
     spare: Vec<Request>,
+}
+
+#[derive(Debug)]
+enum Plugin {
+    Filter(Box<Filter>),
+    Bridge,
 }
 
 /// Requests whose memory is kept for those to come.
@@ -44,7 +51,7 @@ impl Hasher for Id {
 
 impl Vm {
     pub(crate) fn create(&mut self, context: u32, parent: u32) {
-        if self.filters.contains_key(&parent) {
+        if self.plugins.contains_key(&parent) {
             let request = self.spare.pop().unwrap_or_default();
             self.requests.insert(context, (parent, request));
         }
@@ -53,14 +60,21 @@ impl Vm {
     /// A bad configuration is told and refused; the plugin of before, if any,
     /// goes on.
     pub(crate) fn configure(&mut self, context: u32) -> bool {
-        let made = abi::configuration()
+        let made = abi::buffer(Buffer::Configuration)
             .map_err(|status| format!("no configuration: the host says {}", status.0))
             .and_then(|bytes| Config::read(&bytes))
-            .and_then(Filter::new);
+            .and_then(|config| match config {
+                Config::Filter(rules, counting) => {
+                    Ok(Plugin::Filter(Box::new(Filter::new(context, rules, &counting)?)))
+                }
+                Config::Bridge => Ok(Plugin::Bridge),
+            });
         match made {
-            Ok(filter) => {
-                let _ = abi::set_tick(filter.tick()); // without it, leases go back when they are next looked at
-                self.filters.insert(context, filter);
+            Ok(plugin) => {
+                if let Plugin::Filter(filter) = &plugin {
+                    let _ = abi::set_tick(filter.tick()); // without it, time passes with requests only
+                }
+                self.plugins.insert(context, plugin);
                 true
             }
             Err(message) => {
@@ -73,33 +87,82 @@ impl Vm {
     }
 
     pub(crate) fn tick(&mut self, context: u32) {
-        if let Some(filter) = self.filters.get_mut(&context) {
-            filter.tick_passed();
+        self.with_filter(context, Filter::tick_passed);
+    }
+
+    /// A message came on a stream that the plugin opened.
+    pub(crate) fn message(&mut self, context: u32, token: u32) {
+        let bytes = abi::buffer(Buffer::Message).unwrap_or_default();
+        self.with_filter(context, |filter| filter.message(token, &bytes));
+    }
+
+    pub(crate) fn closed(&mut self, context: u32, token: u32) {
+        self.with_filter(context, |filter| filter.closed(token));
+    }
+
+    /// Something happened to a plugin: requests that waited may be answered.
+    fn with_filter(&mut self, context: u32, happen: impl FnOnce(&mut Filter)) {
+        let Some(Plugin::Filter(filter)) = self.plugins.get_mut(&context) else { return };
+        happen(filter);
+        let mut is_elsewhere = false;
+        while let Some(told) = filter.poll() {
+            // One that is gone was cancelled, so this one is there; but the host has the last word.
+            let Some((_, request)) = self.requests.get_mut(&told.context) else { continue };
+            is_elsewhere = true;
+            if abi::set_context(told.context).is_ok() {
+                if let Action::Continue = filter.told(&told.answer, request) {
+                    let _ = abi::go_on(); // the client may be gone
+                }
+            } else {
+                request.pending = None;
+            }
         }
+        if is_elsewhere {
+            let _ = abi::set_context(context); // it is the plugin that is called
+        }
+        filter.flush();
     }
 
     pub(crate) fn request(&mut self, context: u32) -> Action {
         let Some((parent, request)) = self.requests.get_mut(&context) else { return Action::Continue };
-        let Some(filter) = self.filters.get_mut(parent) else { return Action::Continue };
-        filter.request(request)
+        match self.plugins.get_mut(parent) {
+            Some(Plugin::Filter(filter)) => filter.request(context, request),
+            _ => Action::Continue,
+        }
     }
 
     pub(crate) fn response(&mut self, context: u32) {
-        if let Some((_, request)) = self.requests.get(&context) {
-            request.respond();
+        let Some((parent, request)) = self.requests.get(&context) else { return };
+        match self.plugins.get(parent) {
+            Some(Plugin::Bridge) => {
+                let _ = abi::set_header(Map::Response, "content-type", b"application/grpc");
+            }
+            _ => request.reply.send(),
         }
+    }
+
+    /// What a bridge takes off on the way to Redis, it puts on on the way back.
+    pub(crate) fn body(&mut self, context: u32, which: Buffer, size: usize) {
+        let Some((parent, request)) = self.requests.get_mut(&context) else { return };
+        let Some(Plugin::Bridge) = self.plugins.get(parent) else { return };
+        let Ok(bytes) = abi::buffer(which) else { return };
+        let bytes = match which {
+            Buffer::RequestBody => request.unframer.unframe(&bytes),
+            _ => frame(&bytes),
+        };
+        let _ = abi::set_buffer(which, size, &bytes); // the stream may be gone
     }
 
     pub(crate) fn delete(&mut self, context: u32) {
         if let Some((parent, mut request)) = self.requests.remove(&context) {
-            if let Some(filter) = self.filters.get_mut(&parent) {
-                filter.over(&request);
+            if let Some(Plugin::Filter(filter)) = self.plugins.get_mut(&parent) {
+                filter.over(context, &request);
             }
             request.clear();
             if self.spare.len() < SPARE {
                 self.spare.push(request);
             }
-        } else if let Some(mut filter) = self.filters.remove(&context) {
+        } else if let Some(Plugin::Filter(mut filter)) = self.plugins.remove(&context) {
             filter.end();
         }
     }

@@ -63,6 +63,81 @@ impl Setup {
         }
     }
 
+    /// The same with the bridge to the Redis of this port: the cluster `tollgate_bridge`, for the
+    /// plugin to name. `op_timeout` is how long redis_proxy waits, in milliseconds.
+    #[must_use]
+    pub fn redis(self, port: u16, op_timeout: u32) -> Setup {
+        let address = json!({ "socket_address": { "address": "127.0.0.1", "port_value": port } });
+        let endpoints = json!([ { "lb_endpoints": [ { "endpoint": { "address": address } } ] } ]);
+        let cluster = json!({
+            "name": "redis",
+            "type": "STATIC",
+            "connect_timeout": "0.1s",
+            "load_assignment": { "cluster_name": "redis", "endpoints": endpoints },
+        });
+        self.redis_cluster(cluster, op_timeout)
+    }
+
+    /// As [`redis`](Self::redis), by a cluster `redis` of any kind.
+    #[must_use]
+    pub fn redis_cluster(mut self, cluster: Value, op_timeout: u32) -> Setup {
+        let internal = |name: &str, filter: Value| json!({ "name": name, "internal_listener": {}, "filter_chains": [ { "filters": [ filter ] } ] });
+        let to = |name: &str, listener: &str| {
+            let address = json!({ "envoy_internal_address": { "server_listener_name": listener } });
+            json!({
+                "name": name,
+                "connect_timeout": "0.1s",
+                "load_assignment": {
+                    "cluster_name": name,
+                    "endpoints": [ { "lb_endpoints": [ { "endpoint": { "address": address } } ] } ],
+                },
+            })
+        };
+        let bridge = json!({
+            "name": "envoy.filters.network.http_connection_manager",
+            "typed_config": {
+                "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+                "stat_prefix": "tollgate_bridge",
+                "codec_type": "HTTP2",
+                "stream_idle_timeout": "0s",
+                "route_config": { "virtual_hosts": [ { "name": "bridge", "domains": ["*"], "routes": [ {
+                    "match": { "prefix": "/" },
+                    "route": {
+                        "cluster": "tollgate_redis",
+                        "timeout": "0s",
+                        "idle_timeout": "0s",
+                        "upgrade_configs": [ { "upgrade_type": "CONNECT", "connect_config": { "allow_post": true } } ],
+                    },
+                } ] } ] },
+                "http_filters": [ wasm("tollgate_bridge", "bridge", r#"{ "role": "bridge" }"#), router() ],
+                "upgrade_configs": [ { "upgrade_type": "CONNECT" } ],
+            },
+        });
+        let proxy = json!({
+            "name": "envoy.filters.network.redis_proxy",
+            "typed_config": {
+                "@type": "type.googleapis.com/envoy.extensions.filters.network.redis_proxy.v3.RedisProxy",
+                "stat_prefix": "tollgate_redis",
+                "settings": { "op_timeout": format!("{}s", f64::from(op_timeout) / 1000.0) },
+                "prefix_routes": { "catch_all_route": { "cluster": "redis" } },
+            },
+        });
+        let mut to_bridge = to("tollgate_bridge", "tollgate_bridge");
+        to_bridge["typed_extension_protocol_options"] = json!({
+            "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+                "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+                "explicit_http_config": { "http2_protocol_options": {} },
+            },
+        });
+        self.extensions.push(json!({
+            "name": "envoy.bootstrap.internal_listener",
+            "typed_config": { "@type": "type.googleapis.com/envoy.extensions.bootstrap.internal_listener.v3.InternalListener" },
+        }));
+        self.listeners.extend([internal("tollgate_bridge", bridge), internal("tollgate_redis", proxy)]);
+        self.clusters.extend([to_bridge, to("tollgate_redis", "tollgate_redis"), cluster]);
+        self
+    }
+
     /// The same with so many workers.
     #[must_use]
     pub fn concurrency(mut self, workers: u32) -> Setup {

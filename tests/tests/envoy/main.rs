@@ -3,5 +3,6 @@
 mod answers;
 mod config;
 mod hostile;
+mod redis;
 mod sharing;
 mod support;

@@ -41,3 +41,13 @@ pub(crate) fn admitted(envoy: &Envoy, connections: usize, each: usize, headers: 
         threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
     })
 }
+
+/// One policy for all in Redis, counted by the field `x-user`; `more` are further members of the
+/// policy, `connection` of the plugin's `redis`.
+pub(crate) fn in_redis(limits: &str, more: &str, connection: &str) -> String {
+    format!(
+        r#"{{ "redis": {{ "cluster": "tollgate_bridge"{connection} }}, "rules": {{
+             "identity": {{ "user": {{ "header": "x-user" }} }},
+             "policies": [ {{ "name": "all", "key": ["user"], "store": "redis"{more}, "limits": [ {limits} ] }} ] }} }}"#
+    )
+}

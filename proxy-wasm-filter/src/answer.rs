@@ -1,0 +1,94 @@
+//! An answer as the host sends it: header fields of the response that an
+//! upstream gives, or a response of our own.
+
+use tollgate_core::http;
+use tollgate_core::policy::{Answer, Rules, Selection};
+
+use crate::abi::{self, Action, Level, Map};
+use crate::request::Reply;
+
+const RESOURCE_EXHAUSTED: i32 = 8;
+const UNAUTHENTICATED: i32 = 16;
+/// Its HTTP status says it all.
+const NO_GRPC_STATUS: i32 = -1;
+
+/// Keeps what the response is to say; a denial is the response.
+pub(crate) fn answered(
+    rules: &Rules,
+    selection: &Selection<'_>,
+    answer: &Answer,
+    reply: &mut Reply,
+    text: &mut [u8],
+) -> Action {
+    reply.holds.extend(answer.holds().iter().filter(|hold| hold.units > 0));
+    if let Ok(fields) = rules.write_fields(selection, answer, text) {
+        reply.keep(fields, text);
+    }
+    if answer.allowed {
+        return Action::Continue;
+    }
+    let name = answer.tightest.and_then(|tightest| selection.layers().nth(tightest));
+    let name = name.and_then(|layer| rules.policies().get(layer.policy)).map_or("", |policy| policy.name());
+    let grpc = answer.decision().map(|decision| (name, decision));
+    let status = rules.status_of(answer);
+    match grpc.filter(|_| is_grpc()) {
+        Some((name, decision)) => {
+            let message = http::grpc_denial(name, decision, text).map(|fields| message(&fields, text));
+            send(status, &message.unwrap_or_default(), &[], RESOURCE_EXHAUSTED)
+        }
+        None => {
+            let len = rules.write_problem(selection, answer, text).unwrap_or(0);
+            send(status, text.get(..len).unwrap_or(&[]), &[PROBLEM], NO_GRPC_STATUS)
+        }
+    }
+}
+
+const PROBLEM: (&str, &[u8]) = ("content-type", b"application/problem+json");
+
+/// Answers a request that does not tell who it comes from.
+pub(crate) fn deny_missing(header: &str, reply: &mut Reply, text: &mut [u8]) -> Action {
+    if is_grpc() {
+        let message = http::grpc_missing(header, text).map(|fields| message(&fields, text));
+        return send(401, &message.unwrap_or_default(), &[], UNAUTHENTICATED);
+    }
+    if let Ok(fields) = http::missing_fields(header, text) {
+        reply.keep(fields, text);
+    }
+    let len = http::missing_problem(header, text).unwrap_or(0);
+    send(401, text.get(..len).unwrap_or(&[]), &[PROBLEM], NO_GRPC_STATUS)
+}
+
+/// A host that does not take the answer would let the request wait for ever:
+/// it then goes on, and that is told.
+fn send(status: u16, body: &[u8], headers: &[(&str, &[u8])], grpc_status: i32) -> Action {
+    match abi::respond(status, body, &abi::pairs(headers), grpc_status) {
+        Ok(()) => Action::Pause,
+        Err(refused) => {
+            abi::log(Level::Error, &format!("tollgate: a denial was not sent: status {}", refused.0));
+            Action::Continue
+        }
+    }
+}
+
+fn is_grpc() -> bool {
+    let kind = abi::header(Map::Request, "content-type").ok().flatten();
+    kind.is_some_and(|kind| http::is_grpc(&kind))
+}
+
+/// The message of a gRPC answer, without the encoding that the host adds.
+fn message(fields: &http::Fields, text: &[u8]) -> Vec<u8> {
+    let field = fields.as_slice().iter().find(|field| field.name == "grpc-message");
+    let mut rest = field.and_then(|field| text.get(field.start..field.end)).unwrap_or(&[]);
+    let mut plain = Vec::with_capacity(rest.len());
+    while let Some((first, after)) = rest.split_first() {
+        let digits = after.split_first_chunk::<2>().filter(|_| *first == b'%');
+        let byte = digits.and_then(|(digits, after)| {
+            let digits = std::str::from_utf8(digits).ok()?;
+            Some((u8::from_str_radix(digits, 16).ok()?, after))
+        });
+        let (byte, after) = byte.unwrap_or((*first, after));
+        plain.push(byte);
+        rest = after;
+    }
+    plain
+}
