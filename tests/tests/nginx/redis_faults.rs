@@ -70,7 +70,7 @@ fn each_policy_chooses_what_happens_without_redis() {
                  "on_store_error": "{name}", "limits": [ {{ "rate": "10/d" }} ] {more} }}"#
         )
     };
-    let rules = document(&["local", "allow", "deny"].map(|name| policy(name, "")));
+    let rules = document(&["local", "allow", "deny"].map(|name| policy(name, r#", "timeout": "1s""#)));
     let mut gateways = Gateways::start(1, 1, &rules, "instances=3 instance=0");
     assert_eq!(gateways.nginx[0].statuses("a", "/allow", 1), [200]);
     gateways.redis.kill();

@@ -132,6 +132,35 @@ proptest! {
         prop_assert!(cluster.admitted() <= most, "{} > {}", cluster.admitted(), most);
     }
 
+    /// The same where it comes back without its memory each time, as a server
+    /// does that writes nothing to disk: it is told what it forgot. Of that a
+    /// part may have been handed out before.
+    #[test]
+    fn a_flapping_store_that_forgets_is_told_what_it_forgot(
+        seed in any::<u64>(), instances in 1usize..=6, rate in 5u64..=50, burst in 10u64..=200,
+        away in prop::sample::select(vec![300u64, 1_000, 2_000]),
+    ) {
+        let text = token_bucket(&format!("{rate}/s"), burst);
+        let rules = rules(&[policy("p", &text, r#""timeout": "5ms""#)]);
+        let selection = select(&rules, "u");
+        let mut cluster = Cluster::of(instances, seed);
+        let start = cluster.world.now();
+        for flap in 0..4 {
+            let to = start + 4 * (flap + 1) * SECOND;
+            cluster.world.network().plan(outage(to - away * MS, to, OutageKind::Refused));
+            cluster.world.flush_at(to - 1);
+        }
+        for step in 0..18_000u64 / 5 {
+            cluster.ask(usize::try_from(step).unwrap() % instances, &rules, &selection);
+            cluster.run_for(5 * MS);
+        }
+        let span = cluster.world.now() - start;
+        let time = u64::try_from(u128::from(span) * u128::from(rate) / u128::from(SECOND)).unwrap();
+        let most = burst + time + burst + 4 * burst.div_ceil(4);
+        let least = burst + time * 2 / 3;
+        prop_assert!((least..=most).contains(&cluster.admitted()), "{}: {} {}", cluster.admitted(), least, most);
+    }
+
     /// Case 17: every instance falls back to its piece, and the pieces add up.
     #[test]
     fn pieces_of_a_dead_store_add_up(

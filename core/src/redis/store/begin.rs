@@ -412,6 +412,8 @@ fn group<T>(
         paid: seen.paid,
         cost: layer.cost,
         owed: None,
+        forgotten: false,
+        expected: 0,
         id: 0,
         asked_at: host.now,
         deadline: host.now.saturating_add(policy.own_timeout().unwrap_or(timeout)),

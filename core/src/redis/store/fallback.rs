@@ -66,6 +66,7 @@ impl Store {
             OnStoreError::Local => {
                 host.metrics.count(StoreEvent::FallbackLocal);
                 self.carry_over(group, layers, host);
+                self.leases.fell_back(group.pot, host.now);
                 let pieces: [_; MAX_LAYERS] = core::array::from_fn(|at| {
                     let held = layers.get(at)?.as_ref()?;
                     Some(self.piece(&held.limit, group))
@@ -105,7 +106,6 @@ impl Store {
                     // what the others were charged is not given back.
                     answer.set(at, decision, if decision.allowed { Outcome::Admitted } else { denied });
                 }
-                self.leases.fell_back(group.pot, host.now);
                 Paid::Local
             }
         }
@@ -171,20 +171,45 @@ impl Store {
         }
     }
 
+    /// Units that the store knew of when it was last heard and does not know
+    /// now: it came back without its memory. This machine tells what its piece
+    /// was charged for them; all machines together tell all.
+    pub(super) fn forgotten<T>(
+        &self,
+        group: &Group,
+        held: &Held,
+        said: &Decision,
+        host: &Host<'_, '_, T>,
+    ) -> u64 {
+        let Piece::Some(piece) = self.piece(&held.limit, group) else { return 0 };
+        if group.pieces > 1 || piece.algorithm() == Algorithm::Concurrency {
+            return 0;
+        }
+        let expected = group.expected;
+        let known = spent(&self.counted(&held.limit, 0, 1), said.remaining, said.reset_after);
+        // An answer that took its time, or what others gave back, is no loss.
+        if known >= expected - expected / 8 {
+            return 0;
+        }
+        (expected - known).min(debt(host.table, held.fingerprint, &piece, host.now))
+    }
+
+    /// What the store was to be told, and was not, stays with this machine.
+    pub(super) fn owe_again<T>(&self, held: &Held, group: &Group, units: u64, host: &Host<'_, '_, T>) {
+        if let Piece::Some(piece) = self.piece(&held.limit, group) {
+            let left = host.table.peek_fingerprint(held.fingerprint, &piece, 0, host.now).remaining;
+            let _ = host.table.check_fingerprint(held.fingerprint, &piece, units.min(left), host.now);
+        }
+    }
+
     /// What the store said was spent of a limit, less what time has given back:
     /// of a region's part, and of a divided key as if all pieces were as its
     /// first.
-    fn told_debt(&self, group: &Group, index: usize, limit: &Limit, now: Nanos) -> u64 {
+    pub(super) fn told_debt(&self, group: &Group, index: usize, limit: &Limit, now: Nanos) -> u64 {
         let Some((told, _)) = self.leases.told(group.pot) else { return 0 };
         let Some(told) = told.get(index).filter(|told| told.reset_at > now) else { return 0 };
         let counted = self.counted(limit, 0, group.pieces);
-        let debt = match limit.algorithm() {
-            Algorithm::TokenBucket | Algorithm::LeakyBucket => {
-                let units = u128::from(told.reset_at - now) * u128::from(counted.tick);
-                u64::try_from(units.div_ceil(u128::from(counted.token))).unwrap_or(u64::MAX)
-            }
-            _ => counted.burst().saturating_sub(told.remaining),
-        };
+        let debt = spent(&counted, told.remaining, told.reset_at - now);
         debt.saturating_mul(u64::from(group.pieces)).min(limit.burst())
     }
 
@@ -271,6 +296,17 @@ fn knock(table: &Table<'_>, key: Fingerprint, limit: &Limit, cost: u64, take: Ta
         let forgotten_at = now.saturating_add(wait.saturating_mul(2)).min(NEVER - 1);
         (begins.then_some(Tally { count: 1, forgotten_at }), decision)
     })
+}
+
+/// Units that were spent of a limit that says so much of itself.
+fn spent(limit: &Limit, remaining: u64, reset_after: Nanos) -> u64 {
+    match limit.algorithm() {
+        Algorithm::TokenBucket | Algorithm::LeakyBucket => {
+            let units = u128::from(reset_after) * u128::from(limit.tick);
+            u64::try_from(units.div_ceil(u128::from(limit.token))).unwrap_or(u64::MAX)
+        }
+        _ => limit.burst().saturating_sub(remaining),
+    }
 }
 
 /// Units that a bucket or window of the table has yet to recover from.

@@ -35,15 +35,14 @@ impl Store {
         let Some((place, _, group)) = self.group_of(ticket) else {
             return self.answered(ticket, &mut [], 0, host);
         };
-        if group.owed.is_some() {
-            return self.answered(ticket, &mut [], 0, host);
-        }
         let mut limits = [None; MAX_LAYERS];
-        self.limits_of(place, &group, &mut limits);
+        self.limits_of(place, &group, &mut limits); // of what is owed, one
         let mut decisions = [NONE; MAX_LAYERS];
-        let Some(decisions) = decisions.get_mut(..group.count) else { return };
+        let count = if group.owed.is_some() { 1 } else { group.count };
+        let Some(decisions) = decisions.get_mut(..count) else { return };
         match script::decode(&mut limits.iter().flatten(), integers, decisions) {
             Ok(units) => self.answered(ticket, decisions, units, host),
+            Err(_) if group.owed.is_some() => self.answered(ticket, &mut [], 0, host),
             Err(_) => self.failed(ticket, Failure::Key, host),
         }
     }
@@ -66,7 +65,7 @@ impl Store {
         let Some((place, index, group)) = self.group_of(ticket) else { return };
         host.metrics.latency.record(host.now.saturating_sub(group.asked_at));
         if group.owed.is_some() {
-            self.owed_is_told(place, &group, true, host);
+            self.owed_is_told(place, &group, Some(decisions.first()), host);
         } else if decisions.len() == group.count {
             self.settle(place, index, group, decisions, units, host);
         } else {
@@ -91,7 +90,7 @@ impl Store {
             self.note_failure(&group, host);
         }
         if group.owed.is_some() {
-            self.owed_is_told(place, &group, false, host);
+            self.owed_is_told(place, &group, None, host);
         } else {
             self.unanswered(place, index, &group, host);
         }
@@ -324,10 +323,13 @@ impl Store {
             let held = self.flights.get(place).and_then(|flight| *flight.layers.get(group.first + index)?);
             let (Some(held), Some(Some(limit))) = (held, limits.get(index)) else { continue };
             let owed = self.owed(group, index, &held, host);
-            if owed == 0 {
+            // With nothing owed it may still turn out to have lost its memory.
+            let expected = self.told_debt(group, index, &held.limit, host.now).saturating_add(owed);
+            if expected == 0 {
                 continue;
             }
-            let telling = self.tell_owed(group, (index, owed), &held, limit, deadline, host);
+            let group = Group { expected, ..*group };
+            let telling = self.tell_owed(&group, (index, owed), &held, limit, deadline, host);
             was_told &= telling;
             is_told |= telling;
         }
@@ -366,20 +368,49 @@ impl Store {
         false
     }
 
+    /// The store was told, and said how it stands then; or it was not. If it
+    /// turns out to have lost its memory, it is told of that as well.
     fn owed_is_told<T: Transport>(
         &mut self,
         place: usize,
         group: &Group,
-        was_told: bool,
+        told: Option<Option<&Decision>>,
         host: &mut Host<'_, '_, T>,
     ) {
         let (index, owed) = group.owed.unwrap_or_default();
         let held = self.flights.get(place).and_then(|flight| *flight.layers.get(group.first + index)?);
-        if let Some(held) = held.filter(|_| was_told) {
-            self.settle_owed(&held, group, owed, host);
-        }
-        self.leases.owing(group.pot, was_told);
+        self.leases.owing(group.pot, told.is_some());
         self.free_flight(place);
+        let Some(held) = held else { return };
+        match told {
+            None if group.forgotten => self.owe_again(&held, group, owed, host),
+            Some(said) if !group.forgotten => {
+                self.settle_owed(&held, group, owed, host);
+                let forgotten = said.map_or(0, |said| self.forgotten(group, &held, said, host));
+                if forgotten > 0 {
+                    self.tell_forgotten(group, (index, forgotten), &held, host);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// This machine is relieved of it at once, so that no other worker tells
+    /// the same.
+    fn tell_forgotten<T: Transport>(
+        &mut self,
+        group: &Group,
+        (index, units): (usize, u64),
+        held: &Held,
+        host: &mut Host<'_, '_, T>,
+    ) {
+        let group = Group { forgotten: true, asked_at: host.now, ..*group };
+        let limit = self.counted(&held.limit, group.piece, group.pieces);
+        let deadline = host.now.saturating_add(1_000_000_000);
+        self.settle_owed(held, &group, units, host);
+        if !self.tell_owed(&group, (index, units), held, &limit, deadline, host) {
+            self.owe_again(held, &group, units, host);
+        }
     }
 
     /// The next request of this cost cannot fit before then: the store need
