@@ -39,6 +39,7 @@ mod begin;
 pub mod fallback;
 mod finish;
 mod flight;
+mod owed;
 mod refusal;
 mod replies;
 

@@ -1,0 +1,124 @@
+//! The store is back: it is told what was admitted without it, and what it
+//! knew before, if it has lost its memory.
+
+use super::super::script::{Ask, Call, Op};
+use super::flight::{Group, Held, Paid, Phase, ticket};
+use super::{Host, Store, Transport};
+use crate::decision::Decision;
+use crate::limit::Limit;
+use crate::limiter::MAX_LAYERS;
+use crate::metrics::StoreEvent;
+use crate::time::Nanos;
+
+impl Store {
+    /// Charges the store what the fallback admitted while it was away. This
+    /// machine is relieved of it when the store has answered, not before: a
+    /// store that takes calls and does not answer hands out nothing.
+    pub(super) fn charge_fallback<T: Transport>(
+        &mut self,
+        place: usize,
+        group: &Group,
+        host: &mut Host<'_, '_, T>,
+    ) {
+        let deadline = host.now.saturating_add(1_000_000_000);
+        if !self.leases.take_fell_back(group.pot, deadline, host.now) {
+            return;
+        }
+        let mut limits = [None; MAX_LAYERS];
+        self.limits_of(place, group, &mut limits);
+        let mut was_told = true;
+        let mut is_told = false;
+        for index in 0..group.count {
+            let held = self.flights.get(place).and_then(|flight| *flight.layers.get(group.first + index)?);
+            let (Some(held), Some(Some(limit))) = (held, limits.get(index)) else { continue };
+            let owed = self.owed(group, index, &held, host);
+            // With nothing owed it may still turn out to have lost its memory.
+            let expected = self.told_debt(group, index, &held.limit, host.now).saturating_add(owed);
+            if expected == 0 {
+                continue;
+            }
+            let group = Group { expected, ..*group };
+            let telling = self.tell_owed(&group, (index, owed), &held, limit, deadline, host);
+            was_told &= telling;
+            is_told |= telling;
+        }
+        if !is_told {
+            self.leases.owing(group.pot, was_told);
+        }
+    }
+
+    fn tell_owed<T: Transport>(
+        &mut self,
+        group: &Group,
+        (index, owed): (usize, u64),
+        held: &Held,
+        limit: &Limit,
+        deadline: Nanos,
+        host: &mut Host<'_, '_, T>,
+    ) -> bool {
+        let Some(room) = self.claim_flight(Phase::Background, 0, host.now) else { return false };
+        let (owed_of, asked_at, paid) = (Some((index, owed)), host.now, Paid::Asked);
+        let id = self.id();
+        self.set_group(room, 0, Group { owed: owed_of, asked_at, deadline, id, paid, ..*group });
+        let Some(flight) = self.flights.get_mut(room) else { return false };
+        flight.unanswered = 1;
+        if let Some(layer) = flight.layers.get_mut(group.first + index) {
+            *layer = Some(*held);
+        }
+        let ticket = ticket(room, flight.generation, 0);
+        let key = group.text.of(group.piece_number(), index, limit.algorithm());
+        let asks = [Ask { key: key.as_bytes(), limit }];
+        let op = Op::Check { cost: 0, more: 0, share: 1, owed, id };
+        if host.transport.send(ticket, &Call { asks: &asks, op }, deadline, host.now) {
+            host.metrics.count(StoreEvent::Call);
+            return true;
+        }
+        self.free_flight(room);
+        false
+    }
+
+    /// The store was told, and said how it stands then; or it was not. If it
+    /// turns out to have lost its memory, it is told of that as well.
+    pub(super) fn owed_is_told<T: Transport>(
+        &mut self,
+        place: usize,
+        group: &Group,
+        told: Option<Option<&Decision>>,
+        host: &mut Host<'_, '_, T>,
+    ) {
+        let (index, owed) = group.owed.unwrap_or_default();
+        let held = self.flights.get(place).and_then(|flight| *flight.layers.get(group.first + index)?);
+        self.leases.owing(group.pot, told.is_some());
+        self.free_flight(place);
+        let Some(held) = held else { return };
+        match told {
+            None if group.forgotten => self.owe_again(&held, group, owed, host),
+            Some(said) if !group.forgotten => {
+                self.settle_owed(&held, group, owed, host);
+                let forgotten = said.map_or(0, |said| self.forgotten(group, &held, said, host));
+                if forgotten > 0 {
+                    self.tell_forgotten(group, (index, forgotten), &held, host);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// This machine is relieved of it at once, so that no other worker tells
+    /// the same.
+    fn tell_forgotten<T: Transport>(
+        &mut self,
+        group: &Group,
+        (index, units): (usize, u64),
+        held: &Held,
+        host: &mut Host<'_, '_, T>,
+    ) {
+        let group = Group { forgotten: true, asked_at: host.now, ..*group };
+        let limit = self.counted(&held.limit, group.piece, group.pieces);
+        let deadline = host.now.saturating_add(1_000_000_000);
+        self.settle_owed(held, &group, units, host);
+        if !self.tell_owed(&group, (index, units), held, &limit, deadline, host) {
+            self.owe_again(held, &group, units, host);
+        }
+    }
+}
