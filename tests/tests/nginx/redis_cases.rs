@@ -13,6 +13,7 @@ use crate::rules_support::{RulesFile, counter, document};
 #[test]
 fn case_4_lost_scripts_fail_nobody_and_charge_each_request_once() {
     let gateways = Gateways::start(1, 2, &orders("1500/d", r#", "timeout": "10s""#), "");
+    gateways.nginx[0].wait_until("both workers to be connected", |nginx| store(nginx, "connections") == 2);
     let mut admin = gateways.redis.connection();
     let running = Running::start(&gateways.ports(), 4, 1, Duration::ZERO);
     let end = Instant::now() + Duration::from_secs(30);
