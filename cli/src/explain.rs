@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use std::process::ExitCode;
 
 use serde::Serialize;
-use tollgate_core::policy::{Attributes, Explained, Mismatch, Printable, Rules, Store};
+use tollgate_core::Nanos;
+use tollgate_core::policy::{Attributes, Explained, Mismatch, OnStoreError, Policy, Printable, Rules, Store};
 
 use crate::args::{ExplainArgs, TextOrJson};
 use crate::failure::Failure;
@@ -62,6 +63,8 @@ struct PolicyAnswer {
     overridden: bool,
     cost: u64,
     store: &'static str,
+    /// How the store is asked, and what happens without it; none for `local`.
+    asked: Option<String>,
     dry_run: bool,
     penalty: bool,
     /// Settings that have no effect.
@@ -138,6 +141,7 @@ impl PolicyAnswer {
                 Store::Local => "local",
                 Store::Redis => "redis",
             },
+            asked: (policy.store() == Store::Redis).then(|| asked(policy)),
             dry_run: policy.dry_run(),
             penalty: policy.penalty().is_some(),
             warnings: policy.notices(true).map(|notice| notice.sentence.into_owned()).collect(),
@@ -167,7 +171,8 @@ impl PolicyAnswer {
         let from = if self.overridden { "  (override of this key)" } else { "" };
         self.limits.iter().for_each(|limit| line("limit", format!("{limit}{from}")));
         line("cost", self.cost.to_string());
-        line("store", self.store.to_owned());
+        let asked = self.asked.iter().map(|asked| format!(", {asked}")).collect::<String>();
+        line("store", format!("{}{asked}", self.store));
         self.warnings.iter().for_each(|warning| line("but", warning.clone()));
         if self.penalty {
             line("also", "repeated denials make it wait longer (penalty)".to_owned());
@@ -177,6 +182,34 @@ impl PolicyAnswer {
         }
         out.push('\n');
     }
+}
+
+/// The settings of a store, as the rules file calls them.
+fn asked(policy: &Policy) -> String {
+    let failure = match policy.on_store_error() {
+        OnStoreError::Local => "local",
+        OnStoreError::Allow => "allow",
+        OnStoreError::Deny => "deny",
+    };
+    let mut text = match policy.own_timeout() {
+        Some(timeout) => format!("timeout {}", exact(timeout)),
+        None => format!("timeout {} unless the host says otherwise", exact(policy.timeout())),
+    };
+    let _ = write!(text, ", on_store_error {failure}");
+    if let Some(lease) = policy.lease() {
+        let _ = write!(text, ", lease of up to {} for {}", lease.max, exact(lease.ttl));
+    }
+    if policy.shards() > 1 {
+        let _ = write!(text, ", {} shards", policy.shards());
+    }
+    text
+}
+
+/// A span in the largest unit that says it in whole numbers.
+fn exact(span: Nanos) -> String {
+    let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
+    let unit = units.into_iter().find(|(unit, _)| span.is_multiple_of(*unit));
+    unit.map_or_else(|| format!("{span}ns"), |(unit, name)| format!("{}{name}", span / unit))
 }
 
 fn why_not(mismatch: &Mismatch<'_>, request: &Attributes<'_>) -> String {

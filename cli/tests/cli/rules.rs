@@ -53,6 +53,20 @@ fn settings_without_effect_are_told() {
 }
 
 #[test]
+fn how_the_store_is_asked_is_explained() {
+    let text = RULES.replace(
+        "\"lease\": { \"max\": 5 },",
+        "\"store\": \"redis\", \"timeout\": \"500us\", \"lease\": { \"max\": 5 }, \"shards\": 4,",
+    );
+    let args = ["rules", "explain", &rules(&text), "--method", "POST", "--route", "create-order"];
+    let args = [&args[..], &["--header", "x-api-key: shop-a"]].concat();
+    let asked = "timeout 500us, on_store_error local, lease of up to 5 for 1s, 4 shards";
+    assert!(tollgate(&args).stdout.contains(&format!("store  redis, {asked}\n")));
+    let told = tollgate(&[&args[..], &["--format", "json"]].concat()).json();
+    assert_eq!(told["policies"][0]["asked"], asked);
+}
+
+#[test]
 fn all_errors_are_told_at_once_as_editors_read_them() {
     let path = rules(WRONG);
     let run = tollgate(&["rules", "check", &path]);
