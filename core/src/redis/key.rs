@@ -92,12 +92,13 @@ impl KeyText {
         text
     }
 
-    /// A key on the same slot that no limit has, for a write that tells
-    /// whether the store is well.
+    /// A key on the same slot that no limit has, as it ends with its tag, for a
+    /// write that tells whether the store is well. It begins as all others do:
+    /// an access list may allow no more.
     #[must_use]
     pub fn probe(&self) -> KeyText {
         let mut text = KeyText::default();
-        text.put(b"tg-probe:{");
+        text.put(b"tg:{");
         text.put(tag(self.as_bytes()));
         text.put(b"}");
         text
@@ -542,6 +543,7 @@ mod tests {
                 prop_assert!(marked.as_bytes().len() <= MAX_KEY);
                 prop_assert_eq!(tag(first.as_bytes()), tag(text.as_bytes()));
                 let probe = first.probe();
+                prop_assert!(probe.as_bytes().starts_with(b"tg:\x7b") && probe.as_bytes().ends_with(b"\x7d"));
                 prop_assert_eq!(tag(probe.as_bytes()), tag(text.as_bytes()));
                 let (bytes, of_piece) = (text.as_bytes(), of_piece.as_bytes());
                 let is_key = bytes.len() <= MAX_KEY && bytes.starts_with(b"tg:\x7b");

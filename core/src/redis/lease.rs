@@ -276,7 +276,7 @@ impl Leases {
             let pause = if grant.units == 0 { now.saturating_add(grant.ttl / 16) } else { 0 };
             (pot.asking_until, pot.asking_id) = (pause, 0);
         }
-        (pot.denied_until, pot.retry_at, pot.denied_from, pot.again_id) = (0, 0, 0, 0);
+        pot.forgive();
         if grant.units == 0 {
             return None;
         }
@@ -324,7 +324,15 @@ impl Leases {
             let lot = if older.units > 0 { older } else { newer };
             lot.units = lot.units.saturating_add(units);
             pot.spent = pot.spent.saturating_sub(units);
+            pot.forgive();
             (self.dirty, self.idle) = (true, false);
+        }
+    }
+
+    /// Units of the key go back to the store: what was denied may be admitted.
+    pub fn forgive(&mut self, key: u64) {
+        if let Some(pot) = self.find(key) {
+            pot.forgive();
         }
     }
 
@@ -375,9 +383,7 @@ impl Leases {
 
     /// What was denied may be admitted: the limits have changed.
     pub fn forget_denials(&mut self) {
-        for pot in &mut self.pots {
-            (pot.denied_until, pot.retry_at, pot.denied_from, pot.again_id) = (0, 0, 0, 0);
-        }
+        self.pots.iter_mut().for_each(Pot::forgive);
     }
 
     /// Where the key's pot is, if it has one: the place of what a host keeps
@@ -401,6 +407,7 @@ impl Leases {
                     let unspent = lot.unspent(place, pot.key);
                     lot.units = 0;
                     pot.size = pot.size.min(pot.spent);
+                    pot.forgive();
                     return Some(unspent);
                 }
             }
@@ -501,6 +508,11 @@ impl Pot {
         }
         self.since = now;
         self.size.saturating_sub(self.live(now))
+    }
+
+    /// Nothing is denied from memory.
+    fn forgive(&mut self) {
+        (self.denied_until, self.retry_at, self.denied_from, self.again_id) = (0, 0, 0, 0);
     }
 
     fn unanswered(&mut self, id: u64) {

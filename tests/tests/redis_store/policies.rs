@@ -30,6 +30,30 @@ fn a_group_is_not_charged_for_what_a_route_denies() {
     }
 }
 
+/// What went back may be taken at once: that a request had taken the last
+/// unit is not remembered when another policy denied it.
+#[test]
+fn a_unit_that_went_back_is_not_denied_from_memory() {
+    for lease in ["", r#", "lease": { "max": 10, "ttl": "1s" }"#] {
+        let more = format!(r#""timeout": "50ms" {lease}"#);
+        for of_group in [limit("fixed_window", "1/h"), token_bucket("1/h", 1)] {
+            let group = policy("group", &of_group, &more);
+            let route = policy("route", &limit("fixed_window", "1/h"), r#""timeout": "50ms""#);
+            let (both, group, route) =
+                (rules(&[group.clone(), route.clone()]), rules(&[group]), rules(&[route]));
+            let mut cluster = Cluster::of(2, 3);
+            cluster.ask(1, &route, &select(&route, "u"));
+            cluster.run_for(50 * MS);
+            let denied = cluster.ask(0, &both, &select(&both, "u"));
+            cluster.run_for(5_000 * MS);
+            let admitted = cluster.ask(0, &group, &select(&group, "u"));
+            cluster.run_for(50 * MS);
+            assert!(!cluster.answer(denied).allowed, "{lease:?}");
+            assert!(cluster.answer(admitted).allowed, "{lease:?}: {:?}", cluster.answer(admitted));
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
@@ -151,6 +175,28 @@ fn units_in_flight_are_released() {
             cluster.world.release(instance, &hold);
             cluster.world.release(instance, &hold); // a second time is nothing
         }
+        cluster.run_for(3 * MS);
+    }
+}
+
+/// Holds that last take no room of others': however many are released beside
+/// them, each is.
+#[test]
+fn long_holds_do_not_keep_short_ones_from_being_released() {
+    let rules = rules(&[policy("p", &limit("concurrency", "3/h"), r#""timeout": "50ms""#)]);
+    let users: Vec<_> = (0..100).map(|user| format!("long-{user}")).collect();
+    let store = StoreConfig { holds: 128, ..StoreConfig::default() };
+    let mut cluster = Cluster::new(&WorldConfig { store, ..WorldConfig::default() });
+    for user in &users {
+        cluster.ask(0, &rules, &select(&rules, user));
+    }
+    cluster.run_for(50 * MS);
+    for round in 0..300 {
+        let number = cluster.ask(0, &rules, &select(&rules, "short"));
+        cluster.run_for(3 * MS);
+        assert!(cluster.answer(number).allowed, "round {round}");
+        let hold = cluster.answer(number).holds()[0];
+        cluster.world.release(0, &hold);
         cluster.run_for(3 * MS);
     }
 }

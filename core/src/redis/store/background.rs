@@ -163,7 +163,10 @@ impl Store {
 #[derive(Debug)]
 pub(super) struct Holds {
     kept: Box<[Option<Kept>]>,
-    next: usize,
+    /// Places of none; as long as there are places, so it never grows.
+    free: Vec<usize>,
+    /// Where the next look for one that has expired begins.
+    hand: usize,
     generation: u64,
 }
 
@@ -183,7 +186,7 @@ impl Holds {
     pub(super) fn new(count: usize) -> Holds {
         let mut kept = Vec::new();
         kept.resize(count, None);
-        Holds { kept: kept.into_boxed_slice(), next: 0, generation: 0 }
+        Holds { kept: kept.into_boxed_slice(), free: (0..count).rev().collect(), hand: 0, generation: 0 }
     }
 
     /// A hold for the host; none when there is no room, and it then lasts
@@ -196,25 +199,23 @@ impl Holds {
         expires: Nanos,
         now: Nanos,
     ) -> Option<Hold> {
-        let count = self.kept.len();
-        for step in 0..count.min(64) {
-            let place = (self.next + step) % count;
-            let room = self.kept.get_mut(place)?;
-            if room.is_none_or(|kept| kept.expires <= now) {
-                self.generation += 1;
-                self.next = place + 1;
-                let (id, units, generation) = (group.id, group.cost, self.generation);
-                *room = Some(Kept {
-                    generation,
-                    key,
-                    limit: *limit,
-                    id,
-                    units,
-                    taken_at: group.asked_at,
-                    expires,
-                });
-                let fingerprint = generation << 24 | place as u64; // a place is below 2^24
-                return Some(Hold { row: REMOTE, fingerprint, expires, units });
+        let place = self.free.pop().or_else(|| self.expired(now))?;
+        let room = self.kept.get_mut(place)?;
+        self.generation += 1;
+        let (id, units, generation) = (group.id, group.cost, self.generation);
+        *room = Some(Kept { generation, key, limit: *limit, id, units, taken_at: group.asked_at, expires });
+        let fingerprint = generation << 24 | place as u64; // a place is below 2^24
+        Some(Hold { row: REMOTE, fingerprint, expires, units })
+    }
+
+    /// The place of a hold that was not released and is over; of a few that are
+    /// looked at, others the next time.
+    fn expired(&mut self, now: Nanos) -> Option<usize> {
+        for _ in 0..self.kept.len().min(64) {
+            let place = self.hand;
+            self.hand = if place + 1 < self.kept.len() { place + 1 } else { 0 };
+            if self.kept.get(place)?.is_some_and(|kept| kept.expires <= now) {
+                return Some(place);
             }
         }
         None
@@ -225,7 +226,9 @@ impl Holds {
     pub(super) fn take(&mut self, hold: &Hold) -> Option<Kept> {
         let place = (hold.fingerprint & 0xFF_FFFF) as usize;
         let room = self.kept.get_mut(place).filter(|_| hold.row == REMOTE)?;
-        room.take_if(|kept| kept.generation == hold.fingerprint >> 24)
+        let kept = room.take_if(|kept| kept.generation == hold.fingerprint >> 24)?;
+        self.free.push(place); // it was in use, so there is room for it
+        Some(kept)
     }
 
     pub(super) fn forget(&mut self, hold: &Hold) {

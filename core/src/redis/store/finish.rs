@@ -176,6 +176,8 @@ impl Store {
         if group.cost == 0 {
             return;
         }
+        // It may have taken the last ones, after which others are denied.
+        self.leases.forgive(group.pot());
         let lease = group.lease.is_some() && self.leasable(place, group);
         let merges = !self.has(place, group, Algorithm::SlidingLog);
         if lease && self.leases.put_back(group.pot(), &group.grant(merges)) {
