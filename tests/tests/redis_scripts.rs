@@ -606,6 +606,27 @@ fn two_requests_of_one_instant_are_two_entries() {
     assert_eq!((admitted, scripts.command::<i64>(&["LLEN", "{t}"])), (3, 3));
 }
 
+/// What has left a log goes at once, however much it is: nobody else is kept
+/// waiting for it.
+#[test]
+fn a_long_log_is_not_walked() {
+    let mut scripts = Scripts::new(true);
+    let limit: Limit = "sliding_log 2000/10s".parse().unwrap();
+    for step in 0..500 {
+        scripts.at(START + step * MILLI);
+        assert!(scripts.ask("{t}", &limit, take(1)).allowed());
+    }
+    scripts.at(START + 9 * SECOND);
+    assert!(scripts.ask("{t}", &limit, take(1)).allowed());
+    let _: String = scripts.command(&["CONFIG", "RESETSTAT"]);
+    scripts.at(START + 10 * SECOND + 498 * MILLI);
+    assert_eq!(scripts.ask("{t}", &limit, take(1)).decisions[0].remaining, 2000 - 3);
+    let stats: String = scripts.command(&["INFO", "commandstats"]);
+    let calls = stats.lines().filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(":calls="));
+    let calls = calls.map(|(_, rest)| rest.split(',').next().unwrap().parse::<u64>().unwrap());
+    assert!(calls.sum::<u64>() < 50, "{stats}");
+}
+
 #[test]
 fn months_are_those_of_the_calendar() {
     let limit: Limit = "fixed_window 5/month".parse().unwrap();

@@ -29,8 +29,15 @@ function kinds.s(key)
   if newest then
     if newest.s > s or newest.s == s and newest.n > n then at_s, at_n = newest.s, newest.n end
     oldest = entry(0)
-    while oldest and leaves(oldest.s, oldest.n) <= 0 do
-      call('LPOP', key)
+    if oldest and leaves(oldest.s, oldest.n) <= 0 then
+      -- Those that have left, all at once: there may be very many.
+      local low, high = 1, call('LLEN', key)
+      while low < high do
+        local middle = floor((low + high) / 2)
+        local found = entry(middle)
+        if leaves(found.s, found.n) <= 0 then low = middle + 1 else high = middle end
+      end
+      call('LTRIM', key, low, -1)
       oldest = entry(0)
     end
     newest = oldest and newest

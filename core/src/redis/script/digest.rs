@@ -9,10 +9,10 @@ pub(super) const fn of(script: ScriptId) -> &'static [u8; 40] {
         ScriptId::LeakyBucket => b"0badb56fea7392107e5a0b2d9495171fa43dbdf1",
         ScriptId::FixedWindow => b"176f22e8c54fd80ebdcc2bc858f4e43bcdbf4dc3",
         ScriptId::SlidingWindow => b"5d6a9266b6dd22caff205a3976eda2cbc800dfd4",
-        ScriptId::SlidingLog => b"1d8d91ecc5044ab67a043d969553677fa7a14cfb",
+        ScriptId::SlidingLog => b"7ea8b6b2dc800b1450a4f9fa995d15e66681e1ee",
         ScriptId::Concurrency => b"18815f4aeea1a69cad87f84d92a12e9598c0b860",
-        ScriptId::Multi => b"47facc52780e36b1a46836549b2dff6ec01d08bd",
-        ScriptId::GiveBack => b"492760b519814225a6900eef853f4c38430d5661",
+        ScriptId::Multi => b"0670c9cd320f8b4a05c4a5298a139a437aebab10",
+        ScriptId::GiveBack => b"e3653df2328cb02353b1b1d7c1fc12f0fe73cefe",
     }
 }
 
