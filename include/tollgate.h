@@ -629,6 +629,10 @@ typedef struct tollgate_policy {
     uint32_t dry_run;
     /** Rows that give a subject other limits. */
     uint64_t overrides;
+    /** 1 when its limits are to be counted in Redis, else 0. */
+    uint32_t shared;
+    /** 0. */
+    uint32_t reserved;
 } tollgate_policy;
 
 /** Bytes with their length. `data` is NULL for what is not there. */
@@ -1453,6 +1457,17 @@ typedef struct tollgate_redis_state {
     uint64_t in_flight;
     /** Units fetched ahead that may still be spent. */
     uint64_t held;
+    /**
+     * The last thing that went wrong, in a word such as "timeout", "auth",
+     * "out_of_memory", "disconnected" or "not_connected"; empty if nothing
+     * ever did. Static.
+     */
+    tollgate_bytes trouble;
+    /**
+     * The server's own words about it, up to 128 bytes; may be empty. Good
+     * until the next call.
+     */
+    tollgate_bytes words;
 } tollgate_redis_state;
 
 /** What to do next with sockets. */

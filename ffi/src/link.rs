@@ -44,7 +44,7 @@ pub struct tollgate_redis_action {
 
 /// How things are now. Plain data.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct tollgate_redis_state {
     /// TOLLGATE_BREAKER_CLOSED to TOLLGATE_BREAKER_HALF_OPEN.
     pub breaker: u32,
@@ -60,6 +60,13 @@ pub struct tollgate_redis_state {
     pub in_flight: u64,
     /// Units fetched ahead that may still be spent.
     pub held: u64,
+    /// The last thing that went wrong, in a word such as "timeout", "auth",
+    /// "out_of_memory", "disconnected" or "not_connected"; empty if nothing
+    /// ever did. Static.
+    pub trouble: tollgate_bytes,
+    /// The server's own words about it, up to 128 bytes; may be empty. Good
+    /// until the next call.
+    pub words: tollgate_bytes,
 }
 
 /// What to do next with sockets.
@@ -190,7 +197,7 @@ pub unsafe extern "C" fn tollgate_redis_disconnected(
 ) -> tollgate_status {
     run(|| {
         // SAFETY: the caller's contract.
-        unsafe { redis_of(redis)? }.engine.router_mut().handle_disconnected(link as usize, now_ns);
+        unsafe { redis_of(redis)? }.engine.handle_disconnected(link as usize, now_ns);
         Ok(())
     })
 }
@@ -227,6 +234,8 @@ pub unsafe extern "C" fn tollgate_redis_read_state(
         // SAFETY: the caller's contract.
         let (shared, out) = unsafe { (redis_of(redis)?, output(state)?) };
         let engine = &shared.engine;
+        let trouble = keep(engine.trouble().unwrap_or_default().as_bytes());
+        printable(&mut shared.words, engine.words());
         out.write(tollgate_redis_state {
             breaker: match engine.state() {
                 State::Closed => TOLLGATE_BREAKER_CLOSED,
@@ -239,6 +248,8 @@ pub unsafe extern "C" fn tollgate_redis_read_state(
             waiting: engine.waiting() as u64,
             in_flight: engine.router().waiting() as u64,
             held: engine.held(now_ns),
+            trouble,
+            words: keep(&shared.words),
         });
         Ok(())
     })
@@ -254,7 +265,7 @@ impl Shared {
             reason: none,
             words: none,
         };
-        let (link, why) = match self.engine.router_mut().poll_action(now) {
+        let (link, why) = match self.engine.poll_action(now) {
             None => return told,
             Some(Action::Connect { link, address }) => {
                 self.address.clear();
@@ -269,16 +280,17 @@ impl Shared {
         if let Some(why) = why {
             told.kind = TOLLGATE_ACTION_CLOSE;
             told.reason = keep(why.name().as_bytes());
-            self.words.clear();
-            if !matches!(why, Why::Timeout | Why::Disconnected | Why::Left) {
-                let said = self.engine.router().last_error(link).iter();
-                // It ends up in a log: nothing of it may pass for another line.
-                self.words.extend(said.map(|byte| if byte.is_ascii_graphic() { *byte } else { b' ' }));
-            }
+            printable(&mut self.words, if why == Why::Left { &[] } else { self.engine.words() });
             told.words = keep(&self.words);
         }
         told
     }
+}
+
+/// It ends up in a log: nothing of it may pass for another line.
+fn printable(into: &mut Vec<u8>, said: &[u8]) {
+    into.clear();
+    into.extend(said.iter().map(|byte| if byte.is_ascii_graphic() { *byte } else { b' ' }));
 }
 
 fn keep(text: &[u8]) -> tollgate_bytes {

@@ -157,6 +157,10 @@ pub struct tollgate_policy {
     pub dry_run: u32,
     /// Rows that give a subject other limits.
     pub overrides: u64,
+    /// 1 when its limits are to be counted in Redis, else 0.
+    pub shared: u32,
+    /// 0.
+    pub reserved: u32,
 }
 
 const MARK: u64 = u64::from_be_bytes(*b"tg rules");
@@ -323,6 +327,8 @@ pub unsafe extern "C" fn tollgate_rules_policy(
             limits: policy.limits().len() as u32, // at most TOLLGATE_MAX_LAYERS
             dry_run: u32::from(policy.dry_run()),
             overrides: policy.overrides().len() as u64,
+            shared: u32::from(policy.store() == tollgate_core::policy::Store::Redis),
+            reserved: 0,
         });
         Ok(())
     })

@@ -254,6 +254,7 @@ static uint64_t connected(uint64_t now) {
         serve(now);
         ACCEPTS(tollgate_redis_read_state(redis, now, &state));
         HOLDS(state.links == 1 && state.breaker <= TOLLGATE_BREAKER_HALF_OPEN && !state.ready);
+        HOLDS(state.trouble.data && state.trouble.len < 16 && state.words.len <= 128);
         ACCEPTS(tollgate_redis_timeout(redis, &at));
         now = at != TOLLGATE_NEVER && at > now ? at : now + 1;
     }

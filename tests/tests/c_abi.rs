@@ -119,8 +119,8 @@ fn sizes_and_offsets_are_the_same_on_both_sides() {
             instances, instance, timeout_ns, waiting, keys, holds, reserved, seed
         }
         tollgate_redis_action { kind, link, address, reason, words }
-        tollgate_redis_state { breaker, ready, links, whole, waiting, in_flight, held }
-        tollgate_policy { name, name_len, limits, dry_run, overrides }
+        tollgate_redis_state { breaker, ready, links, whole, waiting, in_flight, held, trouble, words }
+        tollgate_policy { name, name_len, limits, dry_run, overrides, shared, reserved }
         tollgate_http_field { name, name_len, value, value_len }
         tollgate_client_config {
             struct_size, connections, url, region, tls_authorities, tls_certificate, tls_key, connect_timeout_ns,

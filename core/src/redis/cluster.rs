@@ -209,6 +209,12 @@ impl Router {
         self.nodes.get(place).filter(|node| node.link.is_ready()).map(|_| place)
     }
 
+    /// Is a connection open, if only for the first commands?
+    #[must_use]
+    pub fn is_connected(&self, link: usize) -> bool {
+        self.nodes.get(link).is_some_and(|node| node.link.is_connected())
+    }
+
     /// Calls that wait for their event.
     #[must_use]
     pub fn waiting(&self) -> usize {

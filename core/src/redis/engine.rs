@@ -3,17 +3,17 @@
 //! ```text
 //!  check(request) ──► Answered, or Waiting ──► poll_answer ──► Answer
 //!                        │
-//!  router_mut(): poll_action, poll_transmit, receive_buffer … ◄──► sockets
+//!  poll_action; router_mut(): poll_transmit, receive_buffer … ◄──► sockets
 //!  process(now): what came is read, what is late is given up
 //! ```
 //!
-//! After any call the host does what [`Router::poll_action`] asks, writes what
+//! After any call the host does what [`poll_action`](Engine::poll_action) asks, writes what
 //! [`Router::poll_transmit`] has, tells the answers of
 //! [`poll_answer`](Engine::poll_answer), and sets one timer, to
 //! [`poll_timeout`](Engine::poll_timeout).
 
 use super::breaker::State;
-use super::cluster::{Router, RouterConfig};
+use super::cluster::{Action, Router, RouterConfig};
 use super::link::{Event, LinkError, MAX_INTEGERS, Why};
 use super::script::Call;
 use super::store::{
@@ -68,6 +68,16 @@ pub enum Source {
 pub struct Engine {
     store: Store,
     router: Router,
+    trouble: Option<Trouble>,
+}
+
+/// What went wrong last, for who asks why a request is decided without the
+/// store.
+#[derive(Clone, Copy, Debug)]
+struct Trouble {
+    name: &'static str,
+    /// Of a connection that was given up: the server's words are this link's.
+    link: Option<usize>,
 }
 
 impl Engine {
@@ -77,7 +87,7 @@ impl Engine {
     /// # Errors
     /// A number or an address is out of range, or there is not enough memory.
     pub fn new(store: &StoreConfig, router: &RouterConfig<'_>) -> Result<Engine, EngineError> {
-        Ok(Engine { store: Store::new(store)?, router: Router::new(router)? })
+        Ok(Engine { store: Store::new(store)?, router: Router::new(router)?, trouble: None })
     }
 
     /// As [`Store::check`]. Touches no socket; allocates nothing.
@@ -142,6 +152,49 @@ impl Engine {
         [self.store.poll_timeout(), self.router.poll_timeout()].into_iter().flatten().min()
     }
 
+    /// As [`Router::poll_action`]; why a connection is closed is remembered.
+    pub fn poll_action(&mut self, now: Nanos) -> Option<Action<'_>> {
+        let action = self.router.poll_action(now);
+        if let Some(Action::Close { link, why }) = action
+            && why != Why::Left
+        {
+            self.trouble = Some(Trouble { name: why.name(), link: Some(link) });
+        }
+        action
+    }
+
+    /// As [`Router::handle_disconnected`]; that it is gone, or could not be
+    /// opened, is remembered.
+    pub fn handle_disconnected(&mut self, link: usize, now: Nanos) {
+        let name = if self.router.is_connected(link) { Why::Disconnected.name() } else { "not_connected" };
+        self.trouble = Some(Trouble { name, link: None });
+        self.router.handle_disconnected(link, now);
+    }
+
+    /// The last thing that went wrong with the store, in a word for logs:
+    /// [`Why::name`], or `not_connected` when a connection could not be opened.
+    #[must_use]
+    pub fn trouble(&self) -> Option<&'static str> {
+        self.trouble.map(|trouble| trouble.name)
+    }
+
+    /// The server's own words about the [`trouble`](Self::trouble), up to 128
+    /// bytes as they came; empty when it said none.
+    #[must_use]
+    pub fn words(&self) -> &[u8] {
+        const SILENT: [Why<'_>; 3] = [Why::Timeout, Why::Disconnected, Why::Protocol];
+        let router = &self.router;
+        match self.trouble {
+            Some(trouble) if SILENT.iter().any(|why| why.name() == trouble.name) => &[],
+            Some(Trouble { link: Some(link), .. }) => router.last_error(link),
+            Some(Trouble { name, link: None }) => {
+                let mut all = (0..router.links()).map(|link| router.last_error(link));
+                all.find(|words| !words.is_empty() && Why::of(words).name() == name).unwrap_or_default()
+            }
+            None => &[],
+        }
+    }
+
     /// Its links, for who moves their bytes.
     pub fn router_mut(&mut self) -> &mut Router {
         &mut self.router
@@ -191,6 +244,10 @@ impl Engine {
                 }
                 Event::Failed { ticket, why } => {
                     let failure = Failure::of(&why);
+                    if why != Why::NotReady {
+                        // What became of the connection says more.
+                        self.trouble = Some(Trouble { name: why.name(), link: None });
+                    }
                     let (store, mut host) = self.split(here);
                     store.failed(ticket, failure, &mut host);
                 }
@@ -255,5 +312,46 @@ impl Source {
     #[must_use]
     pub fn waited(answer: &Answer) -> Source {
         if answer.degraded == 0 { Source::Asked } else { Source::Fallback }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::Seed;
+    use crate::redis::link::LinkConfig;
+    use crate::table::{Config, OwnedTable};
+
+    fn engine() -> Engine {
+        let link = LinkConfig { password: Some(b"right"), ..LinkConfig::default() };
+        let router = RouterConfig { link, addresses: &[b"127.0.0.1:6379"], cluster: false };
+        Engine::new(&StoreConfig::default(), &router).unwrap()
+    }
+
+    #[test]
+    fn trouble_is_told_with_the_servers_own_words() {
+        let config = Config { capacity: 64, rows: 8, row_entries: 64 };
+        let memory = OwnedTable::new(config, Seed([1, 2])).unwrap();
+        let (table, metrics) = (memory.table().unwrap(), StoreMetrics::default());
+        let here = |now| Here { table: &table, metrics: &metrics, now };
+        let mut engine = engine();
+        assert_eq!((engine.trouble(), engine.words()), (None, &b""[..]));
+
+        assert!(matches!(engine.poll_action(1), Some(Action::Connect { .. })));
+        engine.router_mut().handle_connected(0, 1);
+        engine.router_mut().handle_input(0, b"-WRONGPASS invalid username-password pair\r\n");
+        engine.process(&here(2));
+        assert!(matches!(engine.poll_action(2), Some(Action::Close { why: Why::Auth, .. })));
+        assert_eq!(engine.trouble(), Some("auth"));
+        assert_eq!(engine.words(), b"WRONGPASS invalid username-password pair");
+
+        let later = 60_000_000_000;
+        assert!(matches!(engine.poll_action(later), Some(Action::Connect { .. })));
+        engine.handle_disconnected(0, later);
+        assert_eq!(
+            (engine.trouble(), engine.words()),
+            (Some("not_connected"), &b""[..]),
+            "not the old words"
+        );
     }
 }

@@ -307,7 +307,7 @@ impl Link {
         Why::of(self.input.get(line).unwrap_or_default())
     }
 
-    pub(super) fn is_connected(&self) -> bool {
+    pub(crate) fn is_connected(&self) -> bool {
         matches!(self.state, State::Setup(_) | State::Ready) && !self.ended
     }
 
@@ -394,7 +394,7 @@ impl Link {
             }
             _ => {}
         }
-        if why.is_store_failure() {
+        if why.is_store_failure() || matches!(why, Why::Script(_)) {
             self.remember(&line);
         }
         let entry = self.complete(now)?;

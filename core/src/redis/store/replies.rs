@@ -144,6 +144,7 @@ impl Store {
             if self.send(place, index, &group, op, host) {
                 return;
             }
+            host.metrics.count(StoreEvent::Failure); // as one that was sent: nobody is asked
             self.leases.unanswered(group.pot(), group.id);
             self.note_failure(&group, host);
         } else {
