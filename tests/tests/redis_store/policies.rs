@@ -201,6 +201,26 @@ fn long_holds_do_not_keep_short_ones_from_being_released() {
     }
 }
 
+/// A call that is carried out when nobody waits for it any more holds nothing.
+#[test]
+fn a_late_call_leaves_nothing_in_flight() {
+    let rules = rules(&[policy("p", &limit("concurrency", "3/h"), r#""timeout": "5ms""#)]);
+    let selection = select(&rules, "u");
+    let mut cluster = Cluster::of(1, 1);
+    let (from, kind) = (cluster.world.now(), OutageKind::Stopped);
+    cluster.world.network().plan(Outage { from, to: from + 300 * MS, kind, instance: None });
+    let late: Vec<_> = (0..3).map(|_| cluster.ask(0, &rules, &selection)).collect();
+    cluster.run_for(50 * MS);
+    for number in late {
+        let hold = cluster.answer(number).holds()[0];
+        cluster.world.release(0, &hold);
+    }
+    cluster.run_for(2_000 * MS);
+    let admitted = (0..3).map(|_| cluster.ask(0, &rules, &selection)).collect::<Vec<_>>();
+    cluster.run_for(50 * MS);
+    assert!(admitted.iter().all(|number| cluster.answer(*number).allowed));
+}
+
 /// As the policy says: each is obeyed, and told apart.
 #[test]
 fn every_choice_for_a_dead_store_is_obeyed() {

@@ -9,7 +9,7 @@ use super::super::lease::{TOLD, Unspent};
 use super::super::script::{Ask, Call, Op};
 use super::flight::{Group, NOBODY, PROBE};
 use super::{Host, Store, Transport};
-use crate::limit::Limit;
+use crate::limit::{Algorithm, Limit};
 use crate::limiter::MAX_LAYERS;
 use crate::metrics::StoreEvent;
 use crate::table::Hold;
@@ -126,6 +126,31 @@ impl Store {
             self.return_units(&unspent, host);
         }
         self.sweep_at = if self.leases.is_idle() { 0 } else { host.now.saturating_add(SWEEP) };
+    }
+
+    /// A call that was not answered in time may be carried out yet. Units that
+    /// it then holds in flight would be nobody's until they expire: they go
+    /// back behind it. Where it never comes they are not there, and nothing is.
+    pub(super) fn release_late<T: Transport>(&self, place: usize, group: &Group, host: &mut Host<'_, '_, T>) {
+        let mut limits = [None; MAX_LAYERS];
+        self.limits_of(place, group, &mut limits);
+        for (index, limit) in limits.iter().flatten().enumerate() {
+            if limit.algorithm() != Algorithm::Concurrency || group.cost == 0 {
+                continue;
+            }
+            let late = Kept {
+                generation: 0,
+                key: group.text.of(group.piece_number(), index, limit.algorithm()),
+                limit: *limit,
+                id: group.id,
+                units: group.cost,
+                taken_at: group.asked_at,
+                expires: 0,
+            };
+            if late.give_back(host) {
+                host.metrics.count(StoreEvent::GiveBack);
+            }
+        }
     }
 
     /// Units that were fetched and not spent go back. While the breaker is

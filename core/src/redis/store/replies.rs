@@ -92,6 +92,9 @@ impl Store {
         if group.owed.is_some() {
             self.owed_is_told(place, &group, None, host);
         } else {
+            if failure == Failure::Timeout {
+                self.release_late(place, &group, host);
+            }
             self.unanswered(place, index, &group, host);
         }
     }
