@@ -20,7 +20,7 @@ SHAREDIR := $(DESTDIR)$(PREFIX)/share
 
 TOLLGATE := target/release/tollgate
 # Each command that has a manual page of its own, with - for a space.
-MAN_PAGES := rules rules-check rules-explain replay completions man
+MAN_PAGES := rules rules-check rules-explain replay envoy-config completions man
 
 # What the Rust standard library in the archive asks of the system; the compiler adds libgcc itself.
 LIBS_PRIVATE := -lutil -lrt -lpthread -lm -ldl -lc
@@ -89,9 +89,9 @@ test-nginx-current: nginx-current ## run the NGINX tests against the current NGI
 test-nginx-asan: nginx-asan ## run the NGINX tests under AddressSanitizer
 	$(call built,asan) cargo test -p tollgate-tests --test nginx
 
-test-envoy: setup filter ## run the filter's tests in a real Envoy (downloads one)
+test-envoy: setup filter nginx ## run the filter's tests in a real Envoy (downloads one)
 	@.ci/envoy >/dev/null
-	cargo test -p tollgate-tests --test envoy
+	$(debian) cargo test -p tollgate-tests --test envoy
 
 vectors: setup ## run the vectors through every implementation (TOLLGATE_VECTORS= names another folder)
 	$(if $(TOLLGATE_VECTORS),TOLLGATE_VECTORS=$(abspath $(TOLLGATE_VECTORS))) \

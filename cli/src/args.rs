@@ -36,6 +36,8 @@ pub(crate) enum Command {
     Rules(RulesCommand),
     /// Ask the rules about every request of an access log
     Replay(ReplayArgs),
+    /// Print a complete configuration of Envoy with the filter
+    EnvoyConfig(EnvoyConfigArgs),
     /// Print completions for a shell
     Completions(CompletionsArgs),
     /// Print a manual page (roff), of tollgate or of one of its commands
@@ -187,6 +189,52 @@ pub(crate) struct ReplayArgs {
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
+    tollgate envoy-config rules.json --upstream 127.0.0.1:8000 > envoy.yaml\n  \
+    tollgate envoy-config rules.json --upstream app:80 --redis redis:6379 --instances 3 --concurrency 4\n\n\
+    Without --redis the workers of one Envoy share their counts. With it all policies of the rules\n\
+    need \"store\": \"redis\", and Envoy's own redis_proxy holds the connections.\n\
+    Exit codes: 0 it is printed, 1 the rules are wrong, 2 they could not be read.")]
+pub(crate) struct EnvoyConfigArgs {
+    /// The rules file
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) rules: PathBuf,
+    /// Where requests go
+    #[arg(long, default_value = "127.0.0.1:8000", value_name = "HOST:PORT", value_parser = parse_address)]
+    pub(crate) upstream: (String, u16),
+    /// The port to listen on
+    #[arg(long, default_value_t = 10_000, value_name = "PORT")]
+    pub(crate) port: u16,
+    /// The port of the admin interface, on loopback
+    #[arg(long, default_value_t = 9901, value_name = "PORT")]
+    pub(crate) admin_port: u16,
+    /// The filter's module, as Envoy finds it
+    #[arg(long, default_value = "/etc/envoy/tollgate_filter.wasm", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) module: PathBuf,
+    /// Worker threads that Envoy will be started with
+    #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) concurrency: u32,
+    /// Count in this Redis
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
+    pub(crate) redis: Option<(String, u16)>,
+    /// It is a node of a Redis Cluster
+    #[arg(long, requires = "redis")]
+    pub(crate) redis_cluster: bool,
+    /// The environment variable that holds its password
+    #[arg(long, requires = "redis", value_name = "VARIABLE")]
+    pub(crate) redis_password_env: Option<String>,
+    /// It is reached by TLS, and this file holds who vouches for it (PEM)
+    #[arg(long, requires = "redis", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) redis_ca: Option<PathBuf>,
+    /// How long it may take, for policies that do not say
+    #[arg(long, default_value_t = 5, value_name = "MS", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) timeout_ms: u32,
+    /// Gateways that share the limits: each has its part of them while Redis is away
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) instances: u32,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
     tollgate completions bash > ~/.local/share/bash-completion/completions/tollgate\n  \
     tollgate completions zsh > \"${fpath[1]}/_tollgate\"\n  \
     tollgate completions fish > ~/.config/fish/completions/tollgate.fish")]
@@ -224,6 +272,15 @@ pub(crate) struct BenchLogArgs {
     /// The format
     #[arg(long, value_enum, default_value = "combined")]
     pub(crate) log_format: LogFormat,
+}
+
+fn parse_address(text: &str) -> Result<(String, u16), String> {
+    let (host, port) = text.rsplit_once(':').ok_or("write it as host:port")?;
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+    if host.is_empty() || !host.chars().all(is_plain) {
+        return Err(format!("{host:?} is no host name or IPv4 address"));
+    }
+    Ok((host.to_owned(), port.parse().map_err(|_| format!("{port:?} is no port"))?))
 }
 
 fn parse_header(text: &str) -> Result<(String, String), String> {

@@ -12,6 +12,7 @@
 
 mod args;
 mod bench_log;
+mod envoy_config;
 mod explain;
 mod failure;
 mod pages;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         Command::Rules(RulesCommand::Check(args)) => rules::check(&args),
         Command::Rules(RulesCommand::Explain(args)) => explain::explain(&args),
         Command::Replay(args) => replay::replay(&args),
+        Command::EnvoyConfig(args) => envoy_config::envoy_config(&args),
         Command::Completions(args) => pages::completions(&args),
         Command::Man(args) => pages::man(&args),
         Command::BenchLog(args) => bench_log::bench_log(&args),

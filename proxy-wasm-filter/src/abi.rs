@@ -33,6 +33,18 @@ pub(crate) enum Map {
     Response = 2,
 }
 
+/// What a metric is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum MetricKind {
+    /// It only grows.
+    Counter = 0,
+    /// It comes and goes.
+    Gauge = 1,
+    /// Values, by how large they are.
+    Histogram = 2,
+}
+
 /// Which bytes.
 #[derive(Clone, Copy, Debug)]
 #[repr(u32)]
@@ -87,6 +99,9 @@ imports! { "env":
     fn proxy_get_property(path: *const u8, path_len: usize, data: *mut *mut u8, len: *mut usize);
     fn proxy_get_shared_data(key: *const u8, key_len: usize, data: *mut *mut u8, len: *mut usize, cas: *mut u32);
     fn proxy_set_shared_data(key: *const u8, key_len: usize, value: *const u8, len: usize, cas: u32);
+    fn proxy_define_metric(kind: u32, name: *const u8, name_len: usize, id: *mut u32);
+    fn proxy_increment_metric(id: u32, by: i64);
+    fn proxy_record_metric(id: u32, value: u64);
     fn proxy_set_buffer_bytes(kind: u32, start: usize, size: usize, data: *const u8, len: usize);
     fn proxy_continue_stream(stream: u32);
     fn proxy_set_effective_context(context: u32);
@@ -134,6 +149,26 @@ pub(crate) fn now() -> Result<u64, Status> {
 pub(crate) fn set_tick(milliseconds: u32) -> Result<(), Status> {
     // SAFETY: no memory is passed.
     done(unsafe { proxy_set_tick_period_milliseconds(milliseconds) })
+}
+
+/// The number of a metric, which is made if there is none of this name.
+pub(crate) fn define_metric(kind: MetricKind, name: &str) -> Result<u32, Status> {
+    let mut id = 0;
+    // SAFETY: the host reads a name, and writes one integer.
+    done(unsafe { proxy_define_metric(kind as u32, name.as_ptr(), name.len(), &mut id) })?;
+    Ok(id)
+}
+
+/// Adds to a counter or a gauge.
+pub(crate) fn increment_metric(id: u32, by: i64) -> Result<(), Status> {
+    // SAFETY: no memory is passed.
+    done(unsafe { proxy_increment_metric(id, by) })
+}
+
+/// Adds a value to a histogram.
+pub(crate) fn record_metric(id: u32, value: u64) -> Result<(), Status> {
+    // SAFETY: no memory is passed.
+    done(unsafe { proxy_record_metric(id, value) })
 }
 
 /// Bytes that the host holds.

@@ -18,6 +18,7 @@ use crate::config::Counting;
 use crate::pages::{HostPages, seed};
 use crate::redis::{Redis, Told};
 use crate::request::{Look, Parts, Request};
+use crate::stats::Stats;
 
 /// What every worker keeps for itself: penalties, and everything should the
 /// host's shared data not be there.
@@ -34,6 +35,7 @@ pub(crate) struct Filter {
     counts: Counts,
     table: OwnedTable,
     metrics: Box<StoreMetrics>,
+    stats: Stats,
     /// The clock never goes back for those who only look at it here.
     latest: Nanos,
     /// Room for fields and bodies.
@@ -63,8 +65,8 @@ impl Filter {
         };
         let seed = Seed(abi::random().map_err(refused)?);
         let table = OwnedTable::new(TABLE, seed).map_err(|error| format!("table: {error}"))?;
-        let (uses, text) = (rules.uses(), vec![0; LIST_SIZE]);
-        Ok(Filter { context, uses, counts, table, metrics: Box::default(), latest: 0, text, rules })
+        let (uses, stats, text) = (rules.uses(), Stats::new(&rules), vec![0; LIST_SIZE]);
+        Ok(Filter { context, uses, counts, table, metrics: Box::default(), stats, latest: 0, text, rules })
     }
 
     /// When it wants to be called first, in milliseconds, and then as often
@@ -81,6 +83,15 @@ impl Filter {
             Counts::Pages(workers) => workers.handle_timeout(&here.pages()),
             Counts::Redis(redis) => redis.process(&here.redis()),
         });
+        self.tell();
+    }
+
+    fn tell(&mut self) {
+        let pages = match &self.counts {
+            Counts::Pages(workers) => [workers.pages().evicted(), workers.pages().conflicts()],
+            Counts::Redis(_) => [0, 0],
+        };
+        self.stats.tell(&self.metrics.snapshot(), pages, self.latest);
     }
 
     /// A message came on the stream.
@@ -128,7 +139,13 @@ impl Filter {
         let attributes = attributes(&request.look, &mut headers);
         let mut selection = Selection::default();
         match self.rules.select_into(&attributes, &mut selection) {
-            Ok(()) => answered(&self.rules, &selection, answer, &mut request.reply, &mut self.text),
+            Ok(()) => {
+                if let Some(table) = self.table.table() {
+                    self.stats.answered(&self.rules, &table, &selection, answer);
+                }
+                self.stats.waited(self.latest.saturating_sub(request.asked_at));
+                answered(&self.rules, &selection, answer, &mut request.reply, &mut self.text)
+            }
             Err(_) => Action::Continue, // it told who it comes from before
         }
     }
@@ -159,6 +176,8 @@ impl Filter {
             Counts::Redis(redis) => redis.drain(&here.redis()),
         });
         self.flush();
+        self.tell();
+        self.stats.end();
     }
 
     /// As [`flush`](Self::flush), from the context of a request.
@@ -190,7 +209,10 @@ impl Filter {
         let attributes = attributes(&request.look, &mut headers);
         let mut selection = Selection::default();
         let action = match self.rules.select_into(&attributes, &mut selection) {
-            Err(missing) => deny_missing(missing.header, &mut request.reply, &mut self.text),
+            Err(missing) => {
+                self.stats.unidentified();
+                deny_missing(missing.header, &mut request.reply, &mut self.text)
+            }
             Ok(()) if selection.is_empty() => return Action::Continue,
             Ok(()) => {
                 let Some(table) = self.table.table() else { return Action::Continue }; // it was made
@@ -201,13 +223,14 @@ impl Filter {
                         match redis.check(&self.rules, &selection, context, &here.redis()) {
                             Progress::Answered(answer) => answer,
                             Progress::Waiting(pending) => {
-                                request.pending = Some(pending);
+                                (request.pending, request.asked_at) = (Some(pending), now);
                                 self.flush_from(context);
                                 return Action::Pause;
                             }
                         }
                     }
                 };
+                self.stats.answered(&self.rules, &table, &selection, &answer);
                 answered(&self.rules, &selection, &answer, &mut request.reply, &mut self.text)
             }
         };

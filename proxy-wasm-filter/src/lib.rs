@@ -11,6 +11,7 @@
 //! - [`filter`], [`request`]: the rules of one plugin, and a request's way
 //!   through them.
 //! - [`answer`]: what is said to it.
+//! - [`stats`]: what is counted.
 //! - [`pages`]: the blobs that the workers share.
 //! - [`redis`]: the stream to Redis; [`frames`]: its other end, which a plugin
 //!   of the role `bridge` is.
@@ -41,4 +42,5 @@ mod frames;
 mod pages;
 mod redis;
 mod request;
+mod stats;
 mod vm;

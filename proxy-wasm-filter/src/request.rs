@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use tollgate_core::http::Fields;
 use tollgate_core::redis::store::Pending;
 use tollgate_core::table::Hold;
+use tollgate_core::time::Nanos;
 
 use crate::abi::{self, Map};
 use crate::frames::Unframer;
@@ -18,6 +19,8 @@ pub(crate) struct Request {
     pub(crate) reply: Reply,
     /// It waits for its answer.
     pub(crate) pending: Option<Pending>,
+    /// Since then.
+    pub(crate) asked_at: Nanos,
     /// Of a bridge's stream: what is still to come of a message.
     pub(crate) unframer: Unframer,
 }

@@ -41,6 +41,9 @@ pub struct Setup {
     pub clusters: Vec<Value>,
     /// Bootstrap extensions.
     pub extensions: Vec<Value>,
+    /// Does the listener come from a file that Envoy watches, so that it may
+    /// be [updated](Envoy::update)?
+    pub watched: bool,
 }
 
 impl Setup {
@@ -60,6 +63,7 @@ impl Setup {
             listeners: Vec::new(),
             clusters: Vec::new(),
             extensions: Vec::new(),
+            watched: false,
         }
     }
 
@@ -183,7 +187,7 @@ impl Setup {
         let dir = fresh_dir();
         let [port, admin] = free_ports();
         let file = dir.join("envoy.json");
-        fs::write(&file, self.document(port, admin).to_string()).unwrap();
+        fs::write(&file, self.document(&dir, port, admin).to_string()).unwrap();
         let mut command = Command::new(binary());
         command
             .arg("--config-path")
@@ -197,14 +201,32 @@ impl Setup {
             .stderr(fs::File::create(dir.join("log")).unwrap());
         let child = spawn_with_this_process(command);
         let child = child.unwrap_or_else(|error| panic!("cannot run {}: {error}", binary().display()));
-        Envoy { child, dir, port, admin, failure_expected: false }
+        Envoy { child, dir, port, admin, failure_expected: false, setup: self.clone() }
     }
 
-    fn document(&self, port: u16, admin: u16) -> Value {
-        let address = |port: u16| json!({ "socket_address": { "address": "127.0.0.1", "port_value": port } });
-        let listener = json!({
+    fn document(&self, dir: &Path, port: u16, admin: u16) -> Value {
+        let address = json!({ "socket_address": { "address": "127.0.0.1", "port_value": admin } });
+        let mut listeners = self.listeners.clone();
+        let mut document = json!({
+            "node": { "id": "test", "cluster": "test" },
+            "admin": { "address": address },
+            "bootstrap_extensions": self.extensions,
+        });
+        if self.watched {
+            write_watched(dir, &self.listener(port, &self.plugin));
+            let source = json!({ "path_config_source": { "path": dir.join("lds.json") }, "resource_api_version": "V3" });
+            document["dynamic_resources"] = json!({ "lds_config": source });
+        } else {
+            listeners.insert(0, self.listener(port, &self.plugin));
+        }
+        document["static_resources"] = json!({ "listeners": listeners, "clusters": self.clusters });
+        document
+    }
+
+    fn listener(&self, port: u16, plugin: &str) -> Value {
+        json!({
             "name": "front",
-            "address": address(port),
+            "address": { "socket_address": { "address": "127.0.0.1", "port_value": port } },
             "filter_chains": [ { "filters": [ {
                 "name": "envoy.filters.network.http_connection_manager",
                 "typed_config": {
@@ -214,18 +236,20 @@ impl Setup {
                     "skip_xff_append": true,
                     "max_request_headers_kb": 8192,
                     "route_config": { "virtual_hosts": [ { "name": "all", "domains": ["*"], "routes": self.routes } ] },
-                    "http_filters": [ wasm("tollgate", "front", &self.plugin), router() ],
+                    "http_filters": [ wasm("tollgate", "front", plugin), router() ],
                 },
             } ] } ],
-        });
-        let mut listeners = vec![listener];
-        listeners.extend(self.listeners.iter().cloned());
-        json!({
-            "admin": { "address": address(admin) },
-            "bootstrap_extensions": self.extensions,
-            "static_resources": { "listeners": listeners, "clusters": self.clusters },
         })
     }
+}
+
+/// The file that a watched listener comes from, replaced at one instant.
+fn write_watched(dir: &Path, listener: &Value) {
+    let mut listener = listener.clone();
+    listener["@type"] = json!("type.googleapis.com/envoy.config.listener.v3.Listener");
+    let text = json!({ "resources": [listener] }).to_string();
+    fs::write(dir.join("lds.new"), text).unwrap();
+    fs::rename(dir.join("lds.new"), dir.join("lds.json")).unwrap();
 }
 
 /// The filter in a chain of HTTP filters.
@@ -266,6 +290,7 @@ pub struct Envoy {
     port: u16,
     admin: u16,
     failure_expected: bool,
+    setup: Setup,
 }
 
 impl Envoy {
@@ -296,6 +321,11 @@ impl Envoy {
         let mut conn = self.connect();
         conn.request("GET", path, headers);
         conn.response_to("GET").expect("an answer")
+    }
+
+    /// Gives a [watched](Setup::watched) listener another configuration of the plugin.
+    pub fn update(&self, plugin: &str) {
+        write_watched(&self.dir, &self.setup.listener(self.port, plugin));
     }
 
     /// A page of the admin interface.
@@ -357,7 +387,8 @@ impl Drop for Envoy {
         } else if !self.failure_expected {
             assert!(!has_ended, "Envoy ended by itself: {log}");
             for word in ["Function: proxy_on", "VM failed", "Uncaught", "assert failure", "panicked"] {
-                assert!(!log.contains(word), "{word}: {log}");
+                let is_trouble = |line: &str| line.contains(word) && !line.contains("Failed to configure"); // refused, as it says
+                assert!(!log.lines().any(is_trouble), "{word}: {log}");
             }
         }
         let _ = fs::remove_dir_all(&self.dir);

@@ -23,6 +23,7 @@ fn manual_pages() {
         (&["rules", "check"], "tollgate-rules-check"),
         (&["rules", "explain"], "tollgate-rules-explain"),
         (&["replay"], "tollgate-replay"),
+        (&["envoy-config"], "tollgate-envoy-config"),
         (&["completions"], "tollgate-completions"),
         (&["man"], "tollgate-man"),
     ] {
@@ -43,7 +44,15 @@ fn manual_pages() {
 
 #[test]
 fn help_has_examples_for_each_command() {
-    for args in [&["rules", "check"][..], &["rules", "explain"], &["replay"], &["completions"], &["man"]] {
+    let commands: [&[&str]; 6] = [
+        &["rules", "check"],
+        &["rules", "explain"],
+        &["replay"],
+        &["envoy-config"],
+        &["completions"],
+        &["man"],
+    ];
+    for args in commands {
         let run = tollgate(&[args, &["--help"]].concat());
         assert_eq!(run.code, 0);
         assert!(run.stdout.contains("Examples:\n  tollgate "), "{args:?}: {}", run.stdout);

@@ -3,6 +3,8 @@
 mod answers;
 mod config;
 mod hostile;
+mod observe;
 mod redis;
 mod sharing;
 mod support;
+mod update;

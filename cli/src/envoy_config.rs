@@ -1,0 +1,225 @@
+//! `tollgate envoy-config`: a complete configuration of Envoy with the filter,
+//! from a few flags and a rules file.
+//!
+//! What Envoy is told is put together as text, so that it reads as people
+//! write it; the rules are checked as the filter will check them.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use tollgate_core::key::Seed;
+use tollgate_core::policy::{Rules, Store};
+
+use crate::args::EnvoyConfigArgs;
+use crate::failure::Failure;
+
+/// Prints the configuration; 1 if the rules are wrong.
+pub(crate) fn envoy_config(args: &EnvoyConfigArgs) -> Result<ExitCode, Failure> {
+    let read = std::fs::read_to_string(&args.rules);
+    let text = read.map_err(|error| Failure::Read { path: args.rules.clone(), error })?;
+    let wrong = |message: String| Failure::Rules(format!("{}: {message}", args.rules.display()));
+    let rules = Rules::parse_at(&text, Seed([1, 2]), 0).map_err(|errors| {
+        let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        wrong(errors.join("\n"))
+    })?;
+    let is_redis = |store| store == Store::Redis;
+    let differs = |store| is_redis(store) != args.redis.is_some();
+    if rules.policies().iter().any(|policy| differs(policy.store())) {
+        let advice = match args.redis {
+            Some(_) => "with --redis every policy needs \"store\": \"redis\"",
+            None => "a policy has \"store\": \"redis\": name the server with --redis HOST:PORT",
+        };
+        return Err(wrong(advice.to_owned()));
+    }
+    let mut out = std::io::stdout().lock();
+    out.write_all(document(args, &text).as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn document(args: &EnvoyConfigArgs, rules: &str) -> String {
+    let vm = |id: &str| VM.replace("@id@", id).replace("@module@", &args.module.display().to_string());
+    let plugin = match args.redis {
+        Some(_) => REDIS_PLUGIN
+            .replace("@timeout@", &args.timeout_ms.to_string())
+            .replace("@instances@", &args.instances.to_string())
+            .replace("@workers@", &args.concurrency.to_string()),
+        None => "{ \"rules\":\n".to_owned(),
+    };
+    let plugin = plugin.lines().chain(rules.lines()).chain(["}"]);
+    let plugin: String = plugin.map(|line| format!("                    {line}\n")).collect();
+    let mut yaml = FRONT
+        .replace("@workers@", &args.concurrency.to_string())
+        .replace("@admin@", &args.admin_port.to_string())
+        .replace("@port@", &args.port.to_string())
+        .replace("@internal@", if args.redis.is_some() { INTERNAL } else { "" })
+        .replace("@plugin@", &plugin)
+        .replace("@vm@", &vm("tollgate"));
+    if args.redis.is_some() {
+        yaml.push_str(&BRIDGE.replace("@vm@", &vm("tollgate-bridge")));
+    }
+    let address = |cluster: &str, (host, port): &(String, u16)| {
+        cluster.replace("@host@", host).replace("@port@", &port.to_string())
+    };
+    yaml.push_str(&address(UPSTREAM, &args.upstream));
+    let Some(redis) = &args.redis else { return yaml };
+    yaml.push_str(BRIDGE_CLUSTERS);
+    let kind = if args.redis_cluster { REDIS_CLUSTER } else { "    type: STRICT_DNS\n" };
+    yaml.push_str(&address(REDIS, redis).replace("@kind@", kind));
+    if let Some(variable) = &args.redis_password_env {
+        yaml.push_str(&PASSWORD.replace("@variable@", variable));
+    }
+    if let Some(ca) = &args.redis_ca {
+        yaml.push_str(&address(TLS, redis).replace("@ca@", &ca.display().to_string()));
+    }
+    yaml
+}
+
+const FRONT: &str = r#"# Made by `tollgate envoy-config`. Start it with: envoy -c FILE --concurrency @workers@
+admin: { address: { socket_address: { address: 127.0.0.1, port_value: @admin@ } } }
+stats_config:
+  stats_tags: # the policy's name becomes a label of Prometheus
+  - { tag_name: policy, regex: "^wasmcustom\\.tollgate\\.policy(\\.(.+))\\.(?:allowed|denied|would_deny|store_errors)$" }
+@internal@static_resources:
+  listeners:
+  - name: front
+    address: { socket_address: { address: 0.0.0.0, port_value: @port@ } }
+    filter_chains:
+    - filters:
+      - name: envoy.filters.network.http_connection_manager
+        typed_config:
+          "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+          stat_prefix: front
+          use_remote_address: true # else any client's X-Forwarded-For is believed
+          route_config:
+            virtual_hosts:
+            - name: all
+              domains: ["*"]
+              routes: # a route's name, or its metadata `tollgate: { route: … }`, is `route` in the rules
+              - { name: all, match: { prefix: / }, route: { cluster: upstream } }
+          http_filters:
+          - name: envoy.filters.http.wasm
+            typed_config:
+              "@type": type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm
+              config:
+                name: tollgate
+                root_id: tollgate
+                configuration:
+                  "@type": type.googleapis.com/google.protobuf.StringValue
+                  value: |
+@plugin@@vm@          - name: envoy.filters.http.router
+            typed_config: { "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router }
+"#;
+
+/// Whoever names one `vm_id` shares its counts.
+const VM: &str = "                vm_config:
+                  vm_id: @id@
+                  runtime: envoy.wasm.runtime.v8
+                  code: { local: { filename: @module@ } }
+                failure_policy: FAIL_RELOAD
+";
+
+const REDIS_PLUGIN: &str = r#"{ "redis": { "cluster": "tollgate_bridge", "timeout_ms": @timeout@, "instances": @instances@, "workers": @workers@ },
+  "rules":
+"#;
+
+const UPSTREAM: &str = "  clusters:
+  - name: upstream
+    type: STRICT_DNS
+    connect_timeout: 1s
+    load_assignment:
+      cluster_name: upstream
+      endpoints: [ { lb_endpoints: [ { endpoint: { address: { socket_address: { address: @host@, port_value: @port@ } } } } ] } ]
+";
+
+const REDIS: &str = "  - name: redis
+@kind@    connect_timeout: 0.1s
+    load_assignment:
+      cluster_name: redis
+      endpoints: [ { lb_endpoints: [ { endpoint: { address: { socket_address: { address: @host@, port_value: @port@ } } } } ] } ]
+";
+
+const PASSWORD: &str = r#"    typed_extension_protocol_options:
+      envoy.filters.network.redis_proxy:
+        "@type": type.googleapis.com/envoy.extensions.filters.network.redis_proxy.v3.RedisProtocolOptions
+        auth_password: { environment_variable: @variable@ }
+"#;
+
+const TLS: &str = r#"    transport_socket:
+      name: envoy.transport_sockets.tls
+      typed_config:
+        "@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext
+        sni: @host@
+        common_tls_context: { validation_context: { trusted_ca: { filename: "@ca@" } } }
+"#;
+
+const INTERNAL: &str = "bootstrap_extensions:
+- name: envoy.bootstrap.internal_listener
+  typed_config: { \"@type\": type.googleapis.com/envoy.extensions.bootstrap.internal_listener.v3.InternalListener }
+";
+
+/// The way to Redis: gRPC messages in, its protocol out.
+const BRIDGE: &str = "  - name: tollgate_bridge
+    internal_listener: {}
+    filter_chains:
+    - filters:
+      - name: envoy.filters.network.http_connection_manager
+        typed_config:
+          \"@type\": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+          stat_prefix: tollgate_bridge
+          codec_type: HTTP2
+          stream_idle_timeout: 0s
+          route_config:
+            virtual_hosts:
+            - name: bridge
+              domains: [\"*\"]
+              routes:
+              - match: { prefix: / }
+                route:
+                  cluster: tollgate_redis
+                  timeout: 0s
+                  idle_timeout: 0s
+                  upgrade_configs: [ { upgrade_type: CONNECT, connect_config: { allow_post: true } } ]
+          upgrade_configs: [ { upgrade_type: CONNECT } ]
+          http_filters:
+          - name: envoy.filters.http.wasm
+            typed_config:
+              \"@type\": type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm
+              config:
+                name: tollgate_bridge
+                root_id: tollgate_bridge
+                configuration: { \"@type\": type.googleapis.com/google.protobuf.StringValue, value: '{ \"role\": \"bridge\" }' }
+@vm@          - name: envoy.filters.http.router
+            typed_config: { \"@type\": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router }
+  - name: tollgate_redis
+    internal_listener: {}
+    filter_chains:
+    - filters:
+      - name: envoy.filters.network.redis_proxy
+        typed_config:
+          \"@type\": type.googleapis.com/envoy.extensions.filters.network.redis_proxy.v3.RedisProxy
+          stat_prefix: tollgate_redis
+          settings: { op_timeout: 0.25s } # policies give up sooner, by their own timeout
+          prefix_routes: { catch_all_route: { cluster: redis } }
+";
+
+const BRIDGE_CLUSTERS: &str = "  - name: tollgate_bridge
+    typed_extension_protocol_options:
+      envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
+        \"@type\": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
+        explicit_http_config: { http2_protocol_options: {} }
+    load_assignment:
+      cluster_name: tollgate_bridge
+      endpoints: [ { lb_endpoints: [ { endpoint: { address: { envoy_internal_address: { server_listener_name: tollgate_bridge } } } } ] } ]
+  - name: tollgate_redis
+    load_assignment:
+      cluster_name: tollgate_redis
+      endpoints: [ { lb_endpoints: [ { endpoint: { address: { envoy_internal_address: { server_listener_name: tollgate_redis } } } } ] } ]
+";
+
+const REDIS_CLUSTER: &str = "    cluster_type:
+      name: envoy.clusters.redis
+      typed_config:
+        \"@type\": type.googleapis.com/google.protobuf.Struct
+        value: { cluster_refresh_rate: 5s, cluster_refresh_timeout: 1s, redirect_refresh_interval: 1s, redirect_refresh_threshold: 1 }
+    lb_policy: CLUSTER_PROVIDED
+";

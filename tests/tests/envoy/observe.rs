@@ -1,0 +1,49 @@
+//! What the operator sees.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tollgate_tests::envoy::{Envoy, Setup};
+use tollgate_tests::redis::Server;
+
+use super::support::{by_user, in_redis};
+
+/// Waits until a statistic has this value; counts are told ten times a second.
+fn statistic(envoy: &Envoy, name: &str, value: u64) {
+    let end = Instant::now() + Duration::from_secs(30);
+    let line = format!("{name}{{}} {value}");
+    while !envoy.admin("/stats/prometheus").lines().any(|found| found == line) {
+        assert!(Instant::now() < end, "{line}: {}", envoy.admin("/stats?filter=tollgate"));
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn every_request_is_counted_once_by_its_policy() {
+    let envoy = Setup::new(&by_user(r#"{ "rate": "10/h" }"#)).concurrency(2).start();
+    for _ in 0..25 {
+        let _ = envoy.get("/", &[("x-user", "a")]);
+    }
+    statistic(&envoy, "tollgate_policy_all_allowed", 10);
+    statistic(&envoy, "tollgate_policy_all_denied", 15);
+    statistic(&envoy, "tollgate_store_fallback_local", 0);
+}
+
+#[test]
+fn what_redis_does_is_seen() {
+    let server = Server::start(&[]);
+    let plugin = in_redis(r#"{ "rate": "5/h" }"#, r#", "timeout": "2s""#, "");
+    let envoy = Setup::new(&plugin).redis(server.port(), 1000).start();
+    statistic(&envoy, "tollgate_store_connected", 1);
+    for _ in 0..8 {
+        let _ = envoy.get("/", &[("x-user", "a")]);
+    }
+    statistic(&envoy, "tollgate_policy_all_allowed", 5);
+    statistic(&envoy, "tollgate_policy_all_denied", 3);
+    // The fifth answer said that none is left: nobody asks for the sixth.
+    statistic(&envoy, "tollgate_store_replies", 5);
+    statistic(&envoy, "tollgate_store_breaker_open", 0);
+    statistic(&envoy, "tollgate_store_waiting", 0);
+    // Envoy shows histograms some seconds later.
+    statistic(&envoy, "tollgate_redis_wait_us_count", 5);
+}
