@@ -2,6 +2,7 @@
 
 mod answers;
 mod config;
+mod faults;
 mod hostile;
 mod observe;
 mod redis;

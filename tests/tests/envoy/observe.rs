@@ -1,22 +1,9 @@
 //! What the operator sees.
 
-use std::thread;
-use std::time::{Duration, Instant};
-
-use tollgate_tests::envoy::{Envoy, Setup};
+use tollgate_tests::envoy::Setup;
 use tollgate_tests::redis::Server;
 
-use super::support::{by_user, in_redis};
-
-/// Waits until a statistic has this value; counts are told ten times a second.
-fn statistic(envoy: &Envoy, name: &str, value: u64) {
-    let end = Instant::now() + Duration::from_secs(30);
-    let line = format!("{name}{{}} {value}");
-    while !envoy.admin("/stats/prometheus").lines().any(|found| found == line) {
-        assert!(Instant::now() < end, "{line}: {}", envoy.admin("/stats?filter=tollgate"));
-        thread::sleep(Duration::from_millis(50));
-    }
-}
+use super::support::{by_user, in_redis, statistic};
 
 #[test]
 fn every_request_is_counted_once_by_its_policy() {

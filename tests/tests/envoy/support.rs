@@ -2,6 +2,7 @@
 
 use std::sync::Barrier;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use tollgate_tests::envoy::Envoy;
 
@@ -50,4 +51,14 @@ pub(crate) fn in_redis(limits: &str, more: &str, connection: &str) -> String {
              "identity": {{ "user": {{ "header": "x-user" }} }},
              "policies": [ {{ "name": "all", "key": ["user"], "store": "redis"{more}, "limits": [ {limits} ] }} ] }} }}"#
     )
+}
+
+/// Waits until a statistic has this value; counts are told ten times a second.
+pub(crate) fn statistic(envoy: &Envoy, name: &str, value: u64) {
+    let end = Instant::now() + Duration::from_secs(30);
+    let line = format!("{name}{{}} {value}");
+    while !envoy.admin("/stats/prometheus").lines().any(|found| found == line) {
+        assert!(Instant::now() < end, "{line}: {}", envoy.admin("/stats?filter=tollgate"));
+        thread::sleep(Duration::from_millis(50));
+    }
 }

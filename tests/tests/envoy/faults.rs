@@ -1,0 +1,121 @@
+//! What may happen to the way to Redis, and what every request is answered meanwhile.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tollgate_tests::envoy::{Envoy, Setup};
+use tollgate_tests::nginx::Conn;
+use tollgate_tests::redis::Server;
+
+use super::support::{in_redis, statistic};
+
+/// Statuses of so many requests on one connection: admitted, denied. Anything else fails the test.
+fn load(envoy: &Envoy, requests: u64, user: &str) -> (u64, u64) {
+    let mut conn = envoy.connect();
+    let (mut admitted, mut denied) = (0, 0);
+    for _ in 0..requests {
+        conn.request("GET", "/", &[("x-user", user)]);
+        match conn.response_to("GET").expect("an answer").status {
+            200 => admitted += 1,
+            429 => denied += 1,
+            other => panic!("{other}"),
+        }
+    }
+    (admitted, denied)
+}
+
+fn plugin(choice: &str) -> String {
+    in_redis(r#"{ "rate": "20/d" }"#, &format!(r#", "on_store_error": "{choice}", "timeout": "50ms""#), "")
+}
+
+const CHOICES: [(&str, u64); 3] = [("allow", 40), ("deny", 0), ("local", 20)];
+
+#[test]
+fn without_a_bridge_each_policy_does_what_it_says() {
+    for (choice, admitted) in CHOICES {
+        let envoy = Setup::new(&plugin(choice)).start(); // there is no such cluster
+        assert_eq!(load(&envoy, 40, "a"), (admitted, 40 - admitted), "{choice}");
+    }
+}
+
+/// Who listens is no Redis.
+#[test]
+fn garbage_is_as_no_answer() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            thread::spawn(move || {
+                let mut stream = stream;
+                let mut room = [0; 4096];
+                while stream.read(&mut room).is_ok_and(|count| count > 0) {
+                    if stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n\xff\x00").is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    for (choice, admitted) in CHOICES {
+        let envoy = Setup::new(&plugin(choice)).redis(port, 20).start();
+        assert_eq!(load(&envoy, 40, "a"), (admitted, 40 - admitted), "{choice}");
+    }
+}
+
+#[test]
+fn a_redis_that_is_killed_and_comes_back_empty_is_asked_again() {
+    let mut server = Server::start(&[]);
+    let envoy = Setup::new(&plugin("deny")).redis(server.port(), 100).start();
+    statistic(&envoy, "tollgate_store_connected", 1);
+    assert_eq!(load(&envoy, 1, "a"), (1, 0));
+    server.kill();
+    assert_eq!(load(&envoy, 20, "b"), (0, 20));
+    server.restart();
+    let end = Instant::now() + Duration::from_secs(20);
+    while load(&envoy, 1, "c") != (1, 0) {
+        assert!(Instant::now() < end, "never found again");
+        thread::sleep(Duration::from_millis(50));
+    }
+    statistic(&envoy, "tollgate_store_breaker_open", 0);
+    assert_eq!(load(&envoy, 40, "d"), (20, 20));
+}
+
+/// One in ten hangs up while it may be waiting. `TOLLGATE_ENVOY_HANGUPS` is how many requests.
+#[test]
+fn clients_that_hang_up_leave_nothing_behind() {
+    let requests: u64 =
+        std::env::var("TOLLGATE_ENVOY_HANGUPS").ok().and_then(|n| n.parse().ok()).unwrap_or(8_000);
+    let server = Server::start(&[]);
+    let plugin = in_redis(r#"{ "rate": "1000/s" }"#, r#", "timeout": "1s""#, "");
+    let envoy = Setup::new(&plugin).concurrency(2).redis(server.port(), 2000).start();
+    let send = |from: u64, to: u64| {
+        thread::scope(|scope| {
+            for thread in 0..8 {
+                let envoy = &envoy;
+                scope.spawn(move || {
+                    let mut conn = envoy.connect();
+                    for number in (from..to).filter(|number| number % 8 == thread) {
+                        let user = (number % 1000).to_string();
+                        conn.request("GET", "/", &[("x-user", &user)]);
+                        if number / 8 % 10 == 0 {
+                            conn = Conn::open(envoy.port()); // the one before is closed, answered or not
+                        } else {
+                            let status = conn.response_to("GET").expect("an answer").status;
+                            assert!(matches!(status, 200 | 429), "{status}");
+                        }
+                    }
+                });
+            }
+        });
+    };
+    send(0, requests / 4);
+    let warm = envoy.resident_kib();
+    send(requests / 4, requests);
+    let now = envoy.resident_kib();
+    assert!(now < warm + 8192, "{warm} KiB, then {now} KiB");
+    statistic(&envoy, "tollgate_store_waiting", 0);
+    statistic(&envoy, "tollgate_store_breaker_open", 0);
+    assert_eq!(envoy.get("/", &[("x-user", "sane")]).status, 200);
+}
