@@ -79,7 +79,7 @@ pub struct Pot {
     spent: u64,
     since: Nanos,
     size: u64,
-    /// Has the fallback admitted something that the store has not heard of?
+    /// Has the fallback decided something that the store has not heard of?
     fell_back: bool,
     /// The store is being told, until it answers or this is over.
     owing_until: Nanos,
@@ -343,7 +343,7 @@ impl Leases {
         }
     }
 
-    /// The fallback admitted a request of this key.
+    /// The fallback decided a request of this key.
     pub fn fell_back(&mut self, key: u64, now: Nanos) {
         let place = self.claim(key, now);
         if let Some(pot) = place.and_then(|place| self.pots.get_mut(place)) {
@@ -351,8 +351,8 @@ impl Leases {
         }
     }
 
-    /// Has the fallback admitted something that the store has to be told, and
-    /// is it not being told? Then it is, until `deadline`.
+    /// Has the fallback decided something, of which the store has to be told,
+    /// and is it not being told? Then it is, until `deadline`.
     pub fn take_fell_back(&mut self, key: u64, deadline: Nanos, now: Nanos) -> bool {
         let Some(pot) = self.find(key).filter(|pot| pot.fell_back && pot.owing_until <= now) else {
             return false;

@@ -326,10 +326,12 @@ impl Link {
         self.ready_due = true;
     }
 
-    /// When the connection counts as dead, if nothing is answered.
+    /// When the connection counts as dead, if nothing is answered: not before
+    /// the call that is next has had its time.
     pub(super) fn stalls_at(&self) -> Option<Nanos> {
         let since = self.queue.oldest()?.max(self.last_reply_at);
-        Some(since.saturating_add(self.stall_timeout).min(NEVER.saturating_sub(1)))
+        let stall = since.saturating_add(self.stall_timeout);
+        Some(stall.max(self.queue.front_deadline().unwrap_or(0)).min(NEVER.saturating_sub(1)))
     }
 
     /// Ends the connection: every ticket that waits has failed.

@@ -265,6 +265,12 @@ impl Queue {
         }
     }
 
+    /// The deadline of the call that is answered next, if somebody waits for it.
+    pub(crate) fn front_deadline(&self) -> Option<Nanos> {
+        let front = self.entries.front().filter(|entry| entry.holder == Holder::Ticket)?;
+        Some(front.deadline)
+    }
+
     /// No later than the first deadline; `None` when nobody waits.
     pub(crate) fn next_deadline(&self) -> Option<Nanos> {
         (self.live > 0).then_some(self.next_deadline)
