@@ -86,6 +86,15 @@ fn threads_of_a_server_share_what_redis_counts() {
             "8 threads asked 100 times each: 500 served, 300 denied\n\
              without a key: 401\nfar fewer than a call for each request\n"
         );
+        let again = program.run_with(&[&url]);
+        assert!(again.contains("has spent tokens of this limit"), "{again}");
+        drop(server);
+        let alone = program.run_with(&[&url]);
+        assert!(
+            alone.contains("0 served, 800 denied") && alone.contains("Redis did not answer: "),
+            "{alone}"
+        );
+        assert!(!alone.contains("than a call for each"), "{alone}");
     }
 }
 
