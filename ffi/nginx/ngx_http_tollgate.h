@@ -276,6 +276,8 @@ struct ngx_http_tollgate_engine_s {
     ngx_log_t                      *log;
     ngx_log_t                       quiet;       /* connections' own */
     ngx_http_tollgate_link_t        links[NGX_HTTP_TOLLGATE_MAX_LINKS];
+    ngx_err_t                       err;         /* of the last connection
+                                                    that failed */
     unsigned                        running:1;
     unsigned                        down:1;      /* was told about */
 };
@@ -463,6 +465,8 @@ ngx_int_t ngx_http_tollgate_init_process(ngx_cycle_t *cycle);
 
 char *ngx_http_tollgate_redis(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 ngx_int_t ngx_http_tollgate_check_redis(ngx_conf_t *cf);
+void ngx_http_tollgate_tell_fallback(ngx_http_tollgate_engine_t *engine,
+    ngx_log_t *log);
 ngx_uint_t ngx_http_tollgate_may_log(ngx_http_tollgate_redis_t *redis);
 
 ngx_int_t ngx_http_tollgate_start_engines(ngx_cycle_t *cycle,

@@ -22,6 +22,7 @@ static ngx_int_t ngx_http_tollgate_parse_address(tollgate_bytes *address,
 static void ngx_http_tollgate_connected(ngx_http_tollgate_link_t *link);
 static void ngx_http_tollgate_disconnected(ngx_http_tollgate_link_t *link,
     ngx_err_t err, char *what);
+static void ngx_http_tollgate_back(ngx_http_tollgate_engine_t *engine);
 static void ngx_http_tollgate_close(ngx_http_tollgate_link_t *link);
 static void ngx_http_tollgate_read(ngx_http_tollgate_link_t *link);
 static void ngx_http_tollgate_write(ngx_http_tollgate_link_t *link);
@@ -69,6 +70,10 @@ ngx_http_tollgate_run(ngx_http_tollgate_engine_t *engine)
         if (engine->links[i].connection) {
             ngx_http_tollgate_write(&engine->links[i]);
         }
+    }
+
+    if (engine->down) {
+        ngx_http_tollgate_back(engine);
     }
 
     /* requests go on, and may ask anew: that is posted */
@@ -218,12 +223,22 @@ ngx_http_tollgate_actions(ngx_http_tollgate_engine_t *engine)
             continue;
         }
 
+        engine->err = 0;
+
         if (ngx_http_tollgate_may_log(engine->conf)) {
-            ngx_log_error(NGX_LOG_ERR, engine->log, 0,
-                          "the connection to Redis %s is given up: "
-                          "%*s%s%*s", link->name, action.reason.len,
-                          action.reason.data, action.words.len ? ", " : "",
-                          action.words.len, action.words.data);
+            engine->down = 1;
+
+            if (action.words.len) {
+                ngx_log_error(NGX_LOG_ERR, engine->log, 0,
+                              "Redis %s refused us: %*s", link->name,
+                              action.words.len, action.words.data);
+
+            } else {
+                ngx_log_error(NGX_LOG_ERR, engine->log, 0,
+                              "the connection to Redis %s is given up: %*s",
+                              link->name, action.reason.len,
+                              action.reason.data);
+            }
         }
 
         if (link->connection) {
@@ -416,13 +431,6 @@ ngx_http_tollgate_connected(ngx_http_tollgate_link_t *link)
     engine = link->engine;
     link->connected = 1;
 
-    if (engine->down) {
-        engine->down = 0;
-
-        ngx_log_error(NGX_LOG_NOTICE, engine->log, 0,
-                      "Redis %s is connected again", link->name);
-    }
-
     (void) tollgate_redis_connected(engine->redis, link->number,
                                     ngx_http_tollgate_now());
 }
@@ -435,6 +443,7 @@ ngx_http_tollgate_disconnected(ngx_http_tollgate_link_t *link, ngx_err_t err,
     ngx_http_tollgate_engine_t  *engine;
 
     engine = link->engine;
+    engine->err = err;
 
     if (ngx_http_tollgate_may_log(engine->conf)) {
         engine->down = 1;
@@ -449,6 +458,30 @@ ngx_http_tollgate_disconnected(ngx_http_tollgate_link_t *link, ngx_err_t err,
 
     (void) tollgate_redis_disconnected(engine->redis, link->number,
                                        ngx_http_tollgate_now());
+}
+
+
+/* a connection alone says nothing: it may be refused for its password */
+
+static void
+ngx_http_tollgate_back(ngx_http_tollgate_engine_t *engine)
+{
+    tollgate_redis_state  state;
+
+    if (tollgate_redis_read_state(engine->redis, ngx_http_tollgate_now(),
+                                  &state)
+        != TOLLGATE_OK
+        || !state.whole)
+    {
+        return;
+    }
+
+    engine->down = 0;
+    engine->err = 0;
+
+    ngx_log_error(NGX_LOG_NOTICE, engine->log, 0,
+                  "Redis \"%V\" is connected again, and takes calls",
+                  &engine->conf->name);
 }
 
 

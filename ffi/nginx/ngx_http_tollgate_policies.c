@@ -411,14 +411,8 @@ ngx_http_tollgate_take(ngx_http_request_t *r, ngx_http_tollgate_conf_t *tlcf,
     zone = tlcf->policies;
     ctx->source = answer->source;
 
-    if (answer->degraded
-        && zone->engine
-        && ngx_http_tollgate_may_log(zone->engine->conf))
-    {
-        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
-                      "policies of zone \"%V\" are decided without Redis "
-                      "\"%V\", as their on_store_error says", &zone->name,
-                      &zone->engine->conf->name);
+    if (answer->degraded && zone->engine) {
+        ngx_http_tollgate_tell_fallback(zone->engine, r->connection->log);
     }
 
     would_deny = ngx_http_tollgate_count_policies(version,

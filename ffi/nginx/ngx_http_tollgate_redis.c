@@ -22,6 +22,9 @@
 #define NGX_HTTP_TOLLGATE_GREETING    100
 #define NGX_HTTP_TOLLGATE_FAREWELL    200
 
+/* a word, the server's own words, and how things are */
+#define NGX_HTTP_TOLLGATE_CAUSE       256
+
 
 static ngx_int_t ngx_http_tollgate_redis_address(ngx_conf_t *cf,
     ngx_str_t *text, ngx_array_t *addresses);
@@ -299,6 +302,17 @@ ngx_http_tollgate_check_redis(ngx_conf_t *cf)
         return NGX_ERROR;
     }
 
+    /* "nginx -t" shows nothing below a warning */
+
+    if (redis->config.instances == 0) {
+        ngx_log_error(NGX_LOG_WARN, cf->log, 0,
+                      "\"tollgate_redis\" has no \"instances=\": while the "
+                      "store is away, this server admits the whole of each "
+                      "limit, and so does every other one; say how many share "
+                      "them, or instances=1, in %s:%ui", redis->file,
+                      redis->line);
+    }
+
     ccf = (ngx_core_conf_t *) ngx_get_conf(cf->cycle->conf_ctx,
                                            ngx_core_module);
 
@@ -373,6 +387,77 @@ ngx_http_tollgate_may_log(ngx_http_tollgate_redis_t *redis)
 
     return was != now && was != now + 1
            && ngx_atomic_cmp_set(&redis->sh->logged_at, was, now);
+}
+
+
+/*
+ * Requests are decided without Redis.  Why is told here, as this may be the
+ * only line of this second.
+ */
+
+void
+ngx_http_tollgate_tell_fallback(ngx_http_tollgate_engine_t *engine,
+    ngx_log_t *log)
+{
+    u_char                cause[NGX_HTTP_TOLLGATE_CAUSE], *p, *last;
+    ngx_err_t             err;
+    ngx_uint_t            i;
+    tollgate_redis_state  state;
+
+    if (!ngx_http_tollgate_may_log(engine->conf)
+        || tollgate_redis_read_state(engine->redis, ngx_http_tollgate_now(),
+                                     &state)
+           != TOLLGATE_OK)
+    {
+        return;
+    }
+
+    p = cause;
+    last = cause + sizeof(cause);
+    err = 0;
+
+    if (state.trouble.len) {
+
+        p = ngx_slprintf(p, last, "%*s", state.trouble.len,
+                         state.trouble.data);
+
+        for (i = 0; i < (ngx_uint_t) (p - cause); i++) {
+            if (cause[i] == '_') {
+                cause[i] = ' ';
+            }
+        }
+
+        if (state.words.len) {
+            p = ngx_slprintf(p, last, " (%*s)", state.words.len,
+                             state.words.data);
+        }
+
+    } else if (state.ready) {
+        p = ngx_slprintf(p, last, "more wait than may");
+    }
+
+    if (!state.ready) {
+        err = engine->err;
+        engine->down = 1;
+
+        if (state.trouble.len != sizeof("not_connected") - 1
+            || ngx_memcmp(state.trouble.data, "not_connected",
+                          sizeof("not_connected") - 1)
+               != 0)
+        {
+            p = ngx_slprintf(p, last, "%snot connected",
+                             (p == cause) ? "" : ", ");
+        }
+    }
+
+    if (state.breaker != TOLLGATE_BREAKER_CLOSED) {
+        p = ngx_slprintf(p, last, ", the breaker is open");
+    }
+
+    ngx_log_error(NGX_LOG_ERR, log, err,
+                  "policies of zone \"%V\" are decided without Redis \"%V\", "
+                  "as their on_store_error says: %*s", &engine->zone->name,
+                  &engine->conf->name, p - cause, cause);
 }
 
 

@@ -244,6 +244,13 @@ ngx_http_tollgate_check_rules(ngx_conf_t *cf)
         }
     }
 
+    if (rules->zones.nelts == 0) {
+        ngx_log_error(NGX_LOG_WARN, cf->log, 0,
+                      "rules \"%V\" limit nothing: no location has "
+                      "\"tollgate_policies\" in %s:%ui", &rules->path,
+                      rules->conf_file, rules->line);
+    }
+
     ngx_http_tollgate_notices(rules, rules->compiled, cf->log);
 
     if (ngx_http_tollgate_create_version(rules, rules->compiled, cf->log,
@@ -552,9 +559,29 @@ static void
 ngx_http_tollgate_notices(ngx_http_tollgate_rules_t *rules,
     tollgate_rules *compiled, ngx_log_t *log)
 {
-    char        notice[TOLLGATE_NOTICE_SIZE];
-    size_t      len;
-    ngx_uint_t  i;
+    char             notice[TOLLGATE_NOTICE_SIZE];
+    size_t           len;
+    ngx_uint_t       i;
+    tollgate_policy  policy;
+
+    if (rules->redis) {
+
+        for (i = 0;
+             tollgate_rules_policy(compiled, i, &policy) == TOLLGATE_OK;
+             i++)
+        {
+            if (policy.shared) {
+                break;
+            }
+        }
+
+        if (tollgate_rules_policy(compiled, i, &policy) != TOLLGATE_OK) {
+            ngx_log_error(NGX_LOG_WARN, log, 0,
+                          "rules \"%V\": \"tollgate_redis\" counts nothing, "
+                          "as no policy has \"store\": \"redis\"",
+                          &rules->path);
+        }
+    }
 
     for (i = 0;
          tollgate_rules_notice(compiled, rules->redis != NULL, i, notice,

@@ -72,6 +72,77 @@ fn without_redis_the_policies_count_here_and_that_is_said() {
 }
 
 #[test]
+fn what_limits_less_than_it_seems_to_is_told() {
+    let rules = RulesFile::new(&orders("5/d", ""));
+    let http = |parameters: &str, rules: &RulesFile| {
+        format!("tollgate_redis 127.0.0.1:1 {parameters}; {}", rules.http("reload=100ms", ""))
+    };
+    let (ok, words) = Nginx::test(&http("", &rules));
+    assert!(ok && words.contains("[warn]") && words.contains("has no \"instances=\""), "{words}");
+    let (ok, words) = Nginx::test(&http("instances=1", &rules));
+    assert!(ok && !words.contains("instances="), "{words}");
+    assert!(!words.contains("counts nothing") && !words.contains("limit nothing"), "{words}");
+
+    let local =
+        RulesFile::new(&document(&[r#"{ "name": "own", "limits": [ { "rate": "1000/s" } ] }"#.into()]));
+    let (ok, words) = Nginx::test(&http("instances=1", &local));
+    assert!(ok && words.contains("\"tollgate_redis\" counts nothing"), "{words}");
+
+    let unused = rules.http("reload=100ms", "").replace("tollgate_policies zone=main;", "");
+    let (ok, words) = Nginx::test(&unused);
+    assert!(ok && words.contains("no location has \"tollgate_policies\""), "{words}");
+}
+
+#[test]
+fn a_log_says_why_it_is_decided_without_redis() {
+    let told = |redis: &Server, more: &str, causes: &[&str]| {
+        let rules = RulesFile::new(&orders("1000/d", r#", "timeout": "1s""#));
+        let nginx = Nginx::start(&format!(
+            "{} {}",
+            directive(redis, &format!("instances=1 {more}")),
+            rules.http("reload=100ms", "")
+        ));
+        // One line a second: what is told of the connection may come first.
+        nginx.wait_until("the cause", |nginx| {
+            let _ = nginx.get_as("a", "/");
+            let log = nginx.error_log();
+            let mut lines = log.lines().filter(|line| line.contains("decided without Redis"));
+            lines.any(|line| causes.iter().all(|cause| line.contains(cause)))
+        });
+        let log = nginx.error_log();
+        assert!(!log.contains("is connected again") && !log.contains("verysecret"), "{log}");
+        log
+    };
+    let guarded = Server::start(&["--requirepass", "right"]);
+    let log = told(&guarded, "password=verysecret", &["auth (WRONGPASS ", "not connected"]);
+    assert!(log.contains("refused us: WRONGPASS "), "{log}");
+    let log = told(&guarded, "", &["auth (NOAUTH ", "not connected"]);
+    assert!(log.contains("refused us: NOAUTH "), "{log}");
+    let full = Server::start(&["--maxmemory", "1", "--maxmemory-policy", "noeviction"]);
+    told(&full, "", &["(OOM command not allowed"]);
+    let mut gone = Server::start(&[]);
+    gone.kill();
+    told(&gone, "", &["not connected", "Connection refused"]);
+}
+
+#[test]
+fn a_redis_that_comes_back_is_told_of() {
+    let mut redis = Server::start(&[]);
+    let rules = RulesFile::new(&orders("1000/d", r#", "timeout": "1s""#));
+    let nginx =
+        Nginx::start(&format!("{} {}", directive(&redis, "instances=1"), rules.http("reload=100ms", "")));
+    assert_eq!(nginx.get_as("a", "/").status, 200);
+    redis.kill();
+    nginx.wait_until("a word about it", |nginx| {
+        let _ = nginx.get_as("a", "/");
+        nginx.error_log().contains("decided without Redis")
+    });
+    assert!(!nginx.error_log().contains("is connected again"), "{}", nginx.error_log());
+    redis.restart();
+    nginx.wait_until("Redis", |nginx| nginx.error_log().contains("is connected again, and takes calls"));
+}
+
+#[test]
 fn http_2_and_subrequests_and_internal_redirects_wait_as_well() {
     let mut gateways = Gateways::start(1, 1, &orders("3/d", PATIENT), "");
     let http = gateways.http(
