@@ -5,6 +5,7 @@ mod config;
 mod faults;
 mod hostile;
 mod observe;
+mod places;
 mod redis;
 mod sharing;
 mod support;
