@@ -259,6 +259,7 @@ typedef struct {
     ngx_connection_t               *connection;  /* or NULL */
     uint32_t                        number;
     unsigned                        connected:1;
+    unsigned                        closed:1;    /* since this was 0 */
     u_char                          name[NGX_SOCKADDR_STRLEN + 1];
 } ngx_http_tollgate_link_t;
 

@@ -492,6 +492,7 @@ ngx_http_tollgate_close(ngx_http_tollgate_link_t *link)
 
     link->connection = NULL;
     link->connected = 0;
+    link->closed = 1;
 }
 
 
@@ -501,6 +502,7 @@ ngx_http_tollgate_read(ngx_http_tollgate_link_t *link)
     void                        *buf;
     size_t                       size;
     ssize_t                      n;
+    ngx_err_t                    err;
     ngx_uint_t                   i;
     ngx_connection_t            *c;
     ngx_http_tollgate_engine_t  *engine;
@@ -540,9 +542,24 @@ ngx_http_tollgate_read(ngx_http_tollgate_link_t *link)
         }
 
         if (n == 0 || n == NGX_ERROR) {
-            ngx_http_tollgate_disconnected(link,
-                                           (n == 0) ? 0 : ngx_socket_errno,
-                                           "has closed the connection");
+
+            err = (n == 0) ? 0 : ngx_socket_errno;
+
+            /* what it said before it went is why, as of a wrong password */
+
+            link->closed = 0;
+
+            (void) tollgate_redis_process(engine->redis, &engine->zone->table,
+                                          engine->conf->sh->metrics,
+                                          ngx_http_tollgate_now());
+
+            ngx_http_tollgate_actions(engine);
+
+            if (!link->closed) {
+                ngx_http_tollgate_disconnected(link, err,
+                                               "has closed the connection");
+            }
+
             return;
         }
 
@@ -622,7 +639,7 @@ ngx_http_tollgate_read_handler(ngx_event_t *rev)
         ngx_http_tollgate_read(link);
     }
 
-    if (link->connection && ngx_handle_read_event(rev, 0) != NGX_OK) {
+    if (link->connection == c && ngx_handle_read_event(rev, 0) != NGX_OK) {
         ngx_http_tollgate_disconnected(link, 0, "cannot be watched");
     }
 
