@@ -191,8 +191,8 @@ pub(crate) struct ReplayArgs {
 #[command(after_help = "Examples:\n  \
     tollgate envoy-config rules.json --upstream 127.0.0.1:8000 > envoy.yaml\n  \
     tollgate envoy-config rules.json --upstream app:80 --redis redis:6379 --instances 3 --concurrency 4\n\n\
-    Without --redis the workers of one Envoy share their counts. With it all policies of the rules\n\
-    need \"store\": \"redis\", and Envoy's own redis_proxy holds the connections.\n\
+    The workers of one Envoy share their counts. Policies with \"store\": \"redis\" need --redis:\n\
+    Envoy's own redis_proxy then holds the connections.\n\
     Exit codes: 0 it is printed, 1 the rules are wrong, 2 they could not be read.")]
 pub(crate) struct EnvoyConfigArgs {
     /// The rules file

@@ -31,7 +31,8 @@ use crate::limit::{Algorithm, Limit};
 use crate::limiter::MAX_LAYERS;
 use crate::metrics::StoreMetrics;
 use crate::policy::check::NONE;
-use crate::policy::{self, Answer, Rules, Selection};
+use crate::policy::{self, Answer, Outcome, Policy, Rules, Selection};
+use crate::redis::key;
 use crate::redis::script::{Ask, Call, Op};
 use crate::redis::state::State;
 use crate::redis::store::{Host, Progress, Store, StoreConfig, StoreError, Transport};
@@ -379,6 +380,44 @@ impl<B: Blobs> Workers<B> {
     /// The request is over: gives back its units in flight.
     pub fn release(&mut self, hold: &Hold, here: &Here<'_, '_>) {
         self.step(here, |store, host| store.release(hold, host));
+    }
+
+    /// Takes back what an admitted request was charged at that time, as it was
+    /// denied elsewhere. What lies in a sliding log stays.
+    pub fn give_back(
+        &mut self,
+        rules: &Rules,
+        selection: &Selection<'_>,
+        answer: &Answer,
+        charged_at: Nanos,
+        here: &Here<'_, '_>,
+    ) {
+        let dry = rules.layers_of(selection, Policy::dry_run);
+        let mut layers = selection.layers().enumerate().peekable();
+        while let Some((first, layer)) = layers.next() {
+            let mut keys = [key::write(rules, layer, None); MAX_LAYERS];
+            let mut asks = [Ask { key: &[], limit: layer.limit }; MAX_LAYERS];
+            let mut count = 1;
+            while let Some((_, next)) = layers.next_if(|(_, next)| next.policy == layer.policy) {
+                if let (Some(room), Some(ask)) = (keys.get_mut(count), asks.get_mut(count)) {
+                    (*room, ask.limit) = (key::write(rules, next, None), next.limit);
+                    count += 1;
+                }
+            }
+            let was_charged = answer.outcomes().get(first) == Some(&Outcome::Admitted);
+            if !was_charged || dry >> first & 1 == 1 || layer.cost == 0 {
+                continue;
+            }
+            for (ask, key) in asks.iter_mut().zip(&keys) {
+                ask.key = key.as_bytes();
+            }
+            // No call has the number 0: units in flight go back by their holds.
+            let age = here.now.saturating_sub(charged_at);
+            let op = Op::GiveBack { units: layer.cost, age, id: 0 };
+            let call = Call { asks: asks.get(..count).unwrap_or(&[]), op };
+            let _ = self.pages.execute(&call, here.now, &mut []); // without shared data there is nothing to take back
+        }
+        answer.holds().iter().for_each(|hold| self.release(hold, here));
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) has something to do.

@@ -17,10 +17,13 @@ pub(crate) fn answered(
     rules: &Rules,
     selection: &Selection<'_>,
     answer: &Answer,
+    is_local: &[bool],
     reply: &mut Reply,
     text: &mut [u8],
 ) -> Action {
-    reply.holds.extend(answer.holds().iter().filter(|hold| hold.units > 0));
+    let holds = answer.holds().iter().zip(selection.layers()).filter(|(hold, _)| hold.units > 0);
+    let is_local = |policy: usize| is_local.get(policy) == Some(&true);
+    reply.holds.extend(holds.map(|(hold, layer)| (is_local(layer.policy), *hold)));
     if let Ok(fields) = rules.write_fields(selection, answer, text) {
         reply.keep(fields, text);
     }

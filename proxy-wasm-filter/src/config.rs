@@ -33,11 +33,13 @@ pub(crate) enum Config {
 
 /// Where a plugin counts.
 #[derive(Debug)]
-pub(crate) enum Counting {
-    /// In pages that the workers share.
-    Pages(Embedded),
-    /// In Redis.
-    Redis(Connection),
+pub(crate) struct Counting {
+    /// In pages that the workers share, if any policy does.
+    pub(crate) embedded: Option<Embedded>,
+    /// In Redis, if any policy does.
+    pub(crate) redis: Option<Connection>,
+    /// Which of the policies count in pages.
+    pub(crate) is_local: Box<[bool]>,
 }
 
 /// The stream to Redis.
@@ -159,11 +161,8 @@ impl Config {
             };
         }
         let Some(rules) = rules else { return Err("rules: missing; a filter has a rules document".into()) };
-        let counting = match (embedded, redis) {
-            (Some(_), Some(_)) => return Err("embedded and redis: one of them counts, not both".into()),
-            (embedded, None) => Counting::Pages(embedded.unwrap_or_default().checked()?),
-            (None, Some(redis)) => Counting::Redis(redis.checked()?),
-        };
+        let embedded = embedded.unwrap_or_default().checked()?;
+        let redis = redis.map(Connection::checked).transpose()?;
         let raw = rules.get();
         // The clock is the system's: it counts from 1970.
         let seed = Seed(crate::abi::random().unwrap_or([1, 2]));
@@ -182,33 +181,30 @@ impl Config {
         })?;
         for policy in rules.policies() {
             let at = |message: String| Err(format!("rules: policy {:?}: {message}", policy.name()));
-            match (&counting, policy.store()) {
-                (Counting::Pages(_), Store::Redis) => {
+            match policy.store() {
+                Store::Redis if redis.is_none() => {
                     return at(
                         "store: \"redis\" needs a connection, and the configuration has no \"redis\"".into()
                     );
                 }
-                (Counting::Pages(_), Store::Local) => {
-                    if let Err(error) = policy.all_limits().try_for_each(pages::accepts) {
-                        return at(error.to_string());
-                    }
-                }
-                (Counting::Redis(_), Store::Redis) => {
+                Store::Redis => {
                     if let Err(error) = policy.all_limits().try_for_each(script::accepts) {
                         return at(error.to_string());
                     }
                 }
-                (Counting::Redis(_), Store::Local) => {
-                    return at("store: with \"redis\" in the configuration all policies count there; \
-                               give others a filter of their own"
-                        .into());
+                Store::Local => {
+                    if let Err(error) = policy.all_limits().try_for_each(pages::accepts) {
+                        return at(error.to_string());
+                    }
                 }
             }
         }
-        if let Counting::Pages(embedded) = &counting {
-            rules.count_in_store(embedded.lease());
-        }
-        Ok(Config::Filter(rules, counting))
+        let is_local: Box<[bool]> =
+            rules.policies().iter().map(|policy| policy.store() == Store::Local).collect();
+        rules.count_in_store(embedded.lease());
+        let embedded = is_local.contains(&true).then_some(embedded);
+        let redis = redis.filter(|_| is_local.contains(&false));
+        Ok(Config::Filter(rules, Counting { embedded, redis, is_local }))
     }
 }
 

@@ -8,13 +8,13 @@ use tollgate_core::metrics::StoreMetrics;
 use tollgate_core::pages::{self, Pages, Workers};
 use tollgate_core::policy::{Answer, Attributes, MAX_HEADERS, Rules, Selection, Uses};
 use tollgate_core::redis::engine;
-use tollgate_core::redis::store::Progress;
+use tollgate_core::redis::store::{Pending, Progress};
 use tollgate_core::table::{self, OwnedTable, Table};
 use tollgate_core::time::Nanos;
 
 use crate::abi::{self, Action, Map};
 use crate::answer::{answered, deny_missing};
-use crate::config::Counting;
+use crate::config::{Counting, Embedded};
 use crate::pages::{HostPages, seed};
 use crate::redis::{Redis, Told};
 use crate::request::{Look, Parts, Request};
@@ -42,27 +42,97 @@ pub(crate) struct Filter {
     text: Vec<u8>,
 }
 
+/// Where is counted; one of them at least, where there are policies.
 #[derive(Debug)]
-enum Counts {
-    Pages(Box<Workers<HostPages>>),
-    Redis(Box<Redis>),
+struct Counts {
+    pages: Option<Box<Workers<HostPages>>>,
+    redis: Option<Box<Redis>>,
+    /// Which policies count in pages.
+    is_local: Box<[bool]>,
+}
+
+/// What became of a request.
+enum Asked {
+    Answered(Answer),
+    /// The store is asked; what the pages said, if they were.
+    Waiting(Pending, Option<Answer>),
+}
+
+impl Counts {
+    /// Pages first: what they deny costs Redis nothing.
+    fn ask(&mut self, rules: &Rules, selection: &Selection<'_>, context: u32, here: &Step<'_, '_>) -> Asked {
+        let Counts { pages, redis, is_local } = self;
+        let (pages, redis) = match (pages, redis) {
+            (Some(pages), Some(redis)) => (pages, redis),
+            (Some(pages), None) => return Asked::Answered(pages.check(rules, selection, &here.pages())),
+            (None, Some(redis)) => {
+                return match redis.check(rules, selection, context, &here.redis()) {
+                    Progress::Answered(answer) => Asked::Answered(answer),
+                    Progress::Waiting(pending) => Asked::Waiting(pending, None),
+                };
+            }
+            (None, None) => return Asked::Answered(Answer::join(rules, selection, |_| true, None, None)),
+        };
+        let is_local = |policy: usize| is_local.get(policy) == Some(&true);
+        let (first, second) = (selection.part(is_local), selection.part(|policy| !is_local(policy)));
+        let ours = (!first.is_empty()).then(|| pages.check(rules, &first, &here.pages()));
+        if second.is_empty() || ours.as_ref().is_some_and(|ours| !ours.allowed) {
+            return Asked::Answered(Answer::join(rules, selection, is_local, ours.as_ref(), None));
+        }
+        match redis.check(rules, &second, context, &here.redis()) {
+            Progress::Waiting(pending) => Asked::Waiting(pending, ours),
+            Progress::Answered(theirs) => {
+                Asked::Answered(self.join(rules, selection, ours.as_ref(), &theirs, here.now, here))
+            }
+        }
+    }
+
+    /// Both have answered: what the pages charged goes back when Redis denied.
+    fn join(
+        &mut self,
+        rules: &Rules,
+        selection: &Selection<'_>,
+        ours: Option<&Answer>,
+        theirs: &Answer,
+        asked_at: Nanos,
+        here: &Step<'_, '_>,
+    ) -> Answer {
+        if let Some(ours) = ours.filter(|_| !theirs.allowed) {
+            self.give_back(rules, selection, ours, asked_at, here);
+        }
+        let is_local = |policy: usize| self.is_local.get(policy) == Some(&true);
+        Answer::join(rules, selection, is_local, ours, Some(theirs))
+    }
+
+    fn give_back(
+        &mut self,
+        rules: &Rules,
+        selection: &Selection<'_>,
+        ours: &Answer,
+        asked_at: Nanos,
+        here: &Step<'_, '_>,
+    ) {
+        let Some(pages) = &mut self.pages else { return };
+        let first = selection.part(|policy| self.is_local.get(policy) == Some(&true));
+        pages.give_back(rules, &first, ours, asked_at, &here.pages());
+    }
 }
 
 impl Filter {
-    pub(crate) fn new(context: u32, rules: Rules, counting: &Counting) -> Result<Filter, String> {
+    pub(crate) fn new(context: u32, rules: Rules, counting: Counting) -> Result<Filter, String> {
         let refused =
             |status: abi::Status| format!("the host's shared data or random source: status {}", status.0);
         let [own, _] = abi::random().map_err(refused)?;
-        let counts = match counting {
-            Counting::Pages(embedded) => {
-                let shared = seed(&embedded.zone).map_err(refused)?;
-                let pages =
-                    Pages::new(HostPages::new(&embedded.zone, embedded.pages), embedded.pages, shared);
-                let workers = Workers::new(pages, embedded.remembered, embedded.holds, own);
-                Counts::Pages(Box::new(workers.map_err(|error| format!("embedded: {error}"))?))
-            }
-            Counting::Redis(connection) => Counts::Redis(Box::new(Redis::new(connection, own)?)),
+        let pages = |embedded: &Embedded| {
+            let shared = seed(&embedded.zone).map_err(refused)?;
+            let pages = Pages::new(HostPages::new(&embedded.zone, embedded.pages), embedded.pages, shared);
+            let workers = Workers::new(pages, embedded.remembered, embedded.holds, own);
+            Ok::<_, String>(Box::new(workers.map_err(|error| format!("embedded: {error}"))?))
         };
+        let Counting { embedded, redis, is_local } = counting;
+        let pages = embedded.as_ref().map(pages).transpose()?;
+        let redis = redis.as_ref().map(|redis| Redis::new(redis, own).map(Box::new)).transpose()?;
+        let counts = Counts { pages, redis, is_local };
         let seed = Seed(abi::random().map_err(refused)?);
         let table = OwnedTable::new(TABLE, seed).map_err(|error| format!("table: {error}"))?;
         let (uses, stats, text) = (rules.uses(), Stats::new(&rules), vec![0; LIST_SIZE]);
@@ -72,32 +142,31 @@ impl Filter {
     /// When it wants to be called first, in milliseconds, and then as often
     /// unless it says otherwise.
     pub(crate) fn tick(&self) -> u32 {
-        match &self.counts {
-            Counts::Pages(_) => TICK,
-            Counts::Redis(_) => 1, // to connect
-        }
+        if self.counts.redis.is_some() { 1 } else { TICK } // at once, to connect
     }
 
     pub(crate) fn tick_passed(&mut self) {
-        self.step(|counts, here| match counts {
-            Counts::Pages(workers) => workers.handle_timeout(&here.pages()),
-            Counts::Redis(redis) => redis.process(&here.redis()),
+        self.step(|counts, here| {
+            if let Some(pages) = &mut counts.pages {
+                pages.handle_timeout(&here.pages());
+            }
+            if let Some(redis) = &mut counts.redis {
+                redis.process(&here.redis());
+            }
         });
         self.tell();
     }
 
     fn tell(&mut self) {
-        let pages = match &self.counts {
-            Counts::Pages(workers) => [workers.pages().evicted(), workers.pages().conflicts()],
-            Counts::Redis(_) => [0, 0],
-        };
+        let pages = self.counts.pages.as_ref().map(|workers| workers.pages());
+        let pages = pages.map_or([0, 0], |pages| [pages.evicted(), pages.conflicts()]);
         self.stats.tell(&self.metrics.snapshot(), pages, self.latest);
     }
 
     /// A message came on the stream.
     pub(crate) fn message(&mut self, token: u32, bytes: &[u8]) {
         self.step(|counts, here| {
-            if let Counts::Redis(redis) = counts {
+            if let Some(redis) = &mut counts.redis {
                 redis.message(token, bytes, &here.redis());
             }
         });
@@ -106,7 +175,7 @@ impl Filter {
     /// The stream is closed.
     pub(crate) fn closed(&mut self, token: u32) {
         self.step(|counts, here| {
-            if let Counts::Redis(redis) = counts {
+            if let Some(redis) = &mut counts.redis {
                 redis.closed(token, &here.redis());
             }
         });
@@ -114,11 +183,11 @@ impl Filter {
 
     /// Sends what is to be sent. The plugin's context must be set.
     pub(crate) fn flush(&mut self) {
-        if let Counts::Redis(redis) = &mut self.counts
+        if let Some(redis) = &mut self.counts.redis
             && redis.is_pending()
         {
             self.step(|counts, here| {
-                if let Counts::Redis(redis) = counts {
+                if let Some(redis) = &mut counts.redis {
                     redis.process(&here.redis());
                 }
             });
@@ -127,7 +196,7 @@ impl Filter {
 
     /// The next request that waited.
     pub(crate) fn poll(&mut self) -> Option<Told> {
-        let Counts::Redis(redis) = &mut self.counts else { return None };
+        let redis = self.counts.redis.as_mut()?;
         let table = self.table.table()?;
         redis.poll(&Step { table: &table, metrics: &self.metrics, now: self.latest }.redis())
     }
@@ -140,11 +209,17 @@ impl Filter {
         let mut selection = Selection::default();
         match self.rules.select_into(&attributes, &mut selection) {
             Ok(()) => {
-                if let Some(table) = self.table.table() {
-                    self.stats.answered(&self.rules, &table, &selection, answer);
-                }
-                self.stats.waited(self.latest.saturating_sub(request.asked_at));
-                answered(&self.rules, &selection, answer, &mut request.reply, &mut self.text)
+                let Some(table) = self.table.table() else { return Action::Continue }; // it was made
+                let here = Step { table: &table, metrics: &self.metrics, now: self.latest };
+                let (ours, asked_at) = (request.ours.take(), request.asked_at);
+                let joined = ours.map(|ours| {
+                    self.counts.join(&self.rules, &selection, Some(&ours), answer, asked_at, &here)
+                });
+                let answer = joined.as_ref().unwrap_or(answer);
+                self.stats.answered(&self.rules, &table, &selection, answer);
+                self.stats.waited(self.latest.saturating_sub(asked_at));
+                let is_local = &self.counts.is_local;
+                answered(&self.rules, &selection, answer, is_local, &mut request.reply, &mut self.text)
             }
             Err(_) => Action::Continue, // it told who it comes from before
         }
@@ -155,25 +230,46 @@ impl Filter {
         if request.reply.holds.is_empty() && request.pending.is_none() {
             return;
         }
-        self.step(|counts, here| match counts {
-            Counts::Pages(workers) => {
-                request.reply.holds.iter().for_each(|hold| workers.release(hold, &here.pages()));
+        if let (Some(_), Some(ours)) = (request.pending, &request.ours) {
+            self.forget(request, ours);
+        }
+        self.step(|counts, here| {
+            if let (Some(redis), Some(pending)) = (&mut counts.redis, request.pending) {
+                redis.cancel(pending, &here.redis());
             }
-            Counts::Redis(redis) => {
-                if let Some(pending) = request.pending {
-                    redis.cancel(pending, &here.redis());
+            for (is_local, hold) in &request.reply.holds {
+                match (is_local, &mut counts.pages, &mut counts.redis) {
+                    (true, Some(pages), _) => pages.release(hold, &here.pages()),
+                    (false, _, Some(redis)) => redis.release(hold, &here.redis()),
+                    _ => {}
                 }
-                request.reply.holds.iter().for_each(|hold| redis.release(hold, &here.redis()));
             }
         });
         self.flush_from(context);
     }
 
+    /// A request that is gone was admitted by the pages, and waited for Redis.
+    fn forget(&mut self, request: &Request, ours: &Answer) {
+        let mut headers = [None; MAX_HEADERS];
+        let attributes = attributes(&request.look, &mut headers);
+        let mut selection = Selection::default();
+        let (Ok(()), Some(table)) = (self.rules.select_into(&attributes, &mut selection), self.table.table())
+        else {
+            return;
+        };
+        let here = Step { table: &table, metrics: &self.metrics, now: self.latest };
+        self.counts.give_back(&self.rules, &selection, ours, request.asked_at, &here);
+    }
+
     /// The plugin ends: what it fetched ahead goes back.
     pub(crate) fn end(&mut self) {
-        self.step(|counts, here| match counts {
-            Counts::Pages(workers) => workers.drain(&here.pages()),
-            Counts::Redis(redis) => redis.drain(&here.redis()),
+        self.step(|counts, here| {
+            if let Some(pages) = &mut counts.pages {
+                pages.drain(&here.pages());
+            }
+            if let Some(redis) = &mut counts.redis {
+                redis.drain(&here.redis());
+            }
         });
         self.flush();
         self.tell();
@@ -182,7 +278,7 @@ impl Filter {
 
     /// As [`flush`](Self::flush), from the context of a request.
     fn flush_from(&mut self, context: u32) {
-        let Counts::Redis(redis) = &mut self.counts else { return };
+        let Some(redis) = &mut self.counts.redis else { return };
         if redis.is_pending() && abi::set_context(self.context).is_ok() {
             self.flush();
             let _ = abi::set_context(context); // a request that is over is left alone
@@ -217,21 +313,24 @@ impl Filter {
             Ok(()) => {
                 let Some(table) = self.table.table() else { return Action::Continue }; // it was made
                 let here = Step { table: &table, metrics: &self.metrics, now };
-                let answer = match &mut self.counts {
-                    Counts::Pages(workers) => workers.check(&self.rules, &selection, &here.pages()),
-                    Counts::Redis(redis) => {
-                        match redis.check(&self.rules, &selection, context, &here.redis()) {
-                            Progress::Answered(answer) => answer,
-                            Progress::Waiting(pending) => {
-                                (request.pending, request.asked_at) = (Some(pending), now);
-                                self.flush_from(context);
-                                return Action::Pause;
-                            }
-                        }
+                let answer = match self.counts.ask(&self.rules, &selection, context, &here) {
+                    Asked::Answered(answer) => answer,
+                    Asked::Waiting(pending, ours) => {
+                        (request.pending, request.asked_at) = (Some(pending), now);
+                        request.ours = ours.map(Box::new);
+                        self.flush_from(context);
+                        return Action::Pause;
                     }
                 };
                 self.stats.answered(&self.rules, &table, &selection, &answer);
-                answered(&self.rules, &selection, &answer, &mut request.reply, &mut self.text)
+                answered(
+                    &self.rules,
+                    &selection,
+                    &answer,
+                    &self.counts.is_local,
+                    &mut request.reply,
+                    &mut self.text,
+                )
             }
         };
         self.flush_from(context); // a pot that is low asks for more

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use tollgate_core::http::Fields;
+use tollgate_core::policy::Answer;
 use tollgate_core::redis::store::Pending;
 use tollgate_core::table::Hold;
 use tollgate_core::time::Nanos;
@@ -21,6 +22,8 @@ pub(crate) struct Request {
     pub(crate) pending: Option<Pending>,
     /// Since then.
     pub(crate) asked_at: Nanos,
+    /// What the pages said meanwhile.
+    pub(crate) ours: Option<Box<Answer>>,
     /// Of a bridge's stream: what is still to come of a message.
     pub(crate) unframer: Unframer,
 }
@@ -49,8 +52,8 @@ pub(crate) struct Reply {
     fields: Fields,
     /// The fields' values, one after another.
     values: Vec<u8>,
-    /// Units in flight.
-    pub(crate) holds: Vec<Hold>,
+    /// Units in flight: in pages or not, and which.
+    pub(crate) holds: Vec<(bool, Hold)>,
 }
 
 impl Request {
@@ -60,7 +63,7 @@ impl Request {
         self.reply.fields = Fields::default();
         self.reply.values.clear();
         self.reply.holds.clear();
-        self.pending = None;
+        (self.pending, self.ours) = (None, None);
         self.unframer = Unframer::default();
     }
 }

@@ -65,7 +65,7 @@ impl Vm {
             .and_then(|bytes| Config::read(&bytes))
             .and_then(|config| match config {
                 Config::Filter(rules, counting) => {
-                    Ok(Plugin::Filter(Box::new(Filter::new(context, rules, &counting)?)))
+                    Ok(Plugin::Filter(Box::new(Filter::new(context, rules, counting)?)))
                 }
                 Config::Bridge => Ok(Plugin::Bridge),
             });

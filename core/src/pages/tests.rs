@@ -211,6 +211,25 @@ fn several_limits_are_charged_all_or_none() {
 }
 
 #[test]
+fn what_is_given_back_may_be_taken_again() {
+    let limits = r#"{ "rate": "3/d" }, { "algorithm": "fixed_window", "rate": "3/d" }, { "algorithm": "concurrency", "rate": "3/h" }"#;
+    let mut world = World::new(&policy(limits), 2, 8);
+    for step in 0..10 {
+        let answer = world.check(0, "a", START + step);
+        assert!(answer.allowed, "{step}");
+        let headers = [Some(&b"a"[..])];
+        let request =
+            Attributes { route: b"", method: b"GET", host: b"", path: b"/", peer: None, headers: &headers };
+        let selection = world.rules.select(&request).unwrap();
+        let table = world.table.table().unwrap();
+        let here = Here { table: &table, metrics: &world.metrics, now: START + step };
+        world.workers[0].give_back(&world.rules, &selection, &answer, START + step, &here);
+    }
+    let admitted = (0..10).filter(|_| world.check(1, "a", START + 20).allowed).count();
+    assert_eq!(admitted, 3);
+}
+
+#[test]
 fn a_changed_limit_keeps_what_was_spent() {
     let mut world = World::new(&limit("token_bucket", "10/d"), 1, 8);
     for _ in 0..10 {

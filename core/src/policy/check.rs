@@ -77,6 +77,56 @@ impl Answer {
         self.degraded.checked_shr(layer as u32).unwrap_or(0) & 1 == 1 // layers are below MAX_LAYERS
     }
 
+    /// One answer of two that are asked one after the other: `first` is that
+    /// of the policies that are so, `second` that of the others, not asked
+    /// when the first denied. What the first charged has been given back when
+    /// the second denied.
+    #[must_use]
+    pub fn join(
+        rules: &Rules,
+        selection: &Selection<'_>,
+        is_first: impl Fn(usize) -> bool,
+        first: Option<&Answer>,
+        second: Option<&Answer>,
+    ) -> Answer {
+        let dry = rules.layers_of(selection, Policy::dry_run);
+        let is_denied = second.is_some_and(|answer| !answer.allowed);
+        let mut joined = empty(selection.len());
+        let mut next = [0, 0];
+        for (place, layer) in selection.layers().enumerate() {
+            let is_first = is_first(layer.policy);
+            let [next_first, next_second] = &mut next;
+            let (answer, from) = if is_first { (first, next_first) } else { (second, next_second) };
+            let whole = Decision { limit: layer.limit.limit(), remaining: layer.limit.burst(), ..NONE };
+            let told = answer.and_then(|answer| {
+                Some((
+                    *answer.decisions().get(*from)?,
+                    *answer.outcomes().get(*from)?,
+                    *answer.holds().get(*from)?,
+                ))
+            });
+            let is_spared = is_first && is_denied && dry >> place & 1 == 0;
+            let (decision, outcome, hold) = match told {
+                None => (whole, Outcome::Spared, Hold::default()),
+                Some((decision, Outcome::Admitted, _)) if is_spared => {
+                    let remaining = decision.remaining.saturating_add(layer.cost).min(layer.limit.burst());
+                    (Decision { remaining, delay: 0, ..decision }, Outcome::Spared, Hold::default())
+                }
+                Some(told) => told,
+            };
+            if answer.is_some_and(|answer| answer.is_degraded(*from)) {
+                joined.degraded |= 1 << place; // fewer than MAX_LAYERS
+            }
+            *from += 1;
+            joined.set(place, decision, outcome);
+            if let Some(room) = joined.holds.get_mut(place) {
+                *room = hold;
+            }
+        }
+        joined.conclude(dry);
+        joined
+    }
+
     pub(crate) fn set(&mut self, place: usize, decision: Decision, outcome: Outcome) {
         if let (Some(room), Some(what)) = (self.decisions.get_mut(place), self.outcomes.get_mut(place)) {
             (*room, *what) = (decision, outcome);

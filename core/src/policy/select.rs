@@ -81,6 +81,19 @@ impl<'r> Selection<'r> {
         self.count
     }
 
+    /// The limits of these policies alone, by their places in
+    /// [`Rules::policies`].
+    #[must_use]
+    pub fn part(&self, is: impl Fn(usize) -> bool) -> Selection<'r> {
+        let mut part = Selection::default();
+        let layers = self.layers().filter(|layer| is(layer.policy));
+        for (room, layer) in part.layers.iter_mut().zip(layers) {
+            *room = Some(*layer);
+            part.count += 1; // at most all
+        }
+        part
+    }
+
     /// Does no policy apply?
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -7,7 +7,7 @@ use tollgate_tests::envoy::{Envoy, Setup};
 use tollgate_tests::nginx::{Conn, Nginx};
 use tollgate_tests::redis::Server;
 
-use super::support::{admitted, in_redis};
+use super::support::{admitted, in_redis, statistic};
 
 /// Waits until the store is asked: until then a worker counts alone.
 fn connected(port: u16, server: &Server) {
@@ -172,4 +172,35 @@ fn redis_that_loses_its_scripts_fails_nobody() {
         admitted += load(&envoy, 10, "d").0;
     }
     assert_eq!(admitted, 300);
+}
+
+/// One rules document, some of whose policies count in Redis and some in Envoy: a request that one
+/// denies charges none.
+#[test]
+fn both_stores_in_one_document_are_charged_all_or_none() {
+    let server = Server::start(&[]);
+    let plugin = r#"{ "redis": { "cluster": "tollgate_bridge" }, "rules": {
+        "identity": { "user": { "header": "x-user" } },
+        "policies": [
+          { "name": "here", "key": ["user"], "limits": [ { "rate": "8/d" } ] },
+          { "name": "flight", "key": ["user"], "limits": [ { "algorithm": "concurrency", "rate": "1/h" } ] },
+          { "name": "there", "match": { "path": "/there" }, "key": ["user"], "store": "redis",
+            "on_store_error": "deny", "timeout": "2s", "limits": [ { "rate": "5/d" } ] } ] } }"#;
+    let envoy = Setup::new(plugin).concurrency(2).redis(server.port(), 1000).start();
+    statistic(&envoy, "tollgate_store_connected", 2);
+    let statuses = |path: &str, count: usize| -> Vec<u16> {
+        (0..count).map(|_| envoy.get(path, &[("x-user", "a")]).status).collect()
+    };
+    assert_eq!(statuses("/there", 7), [200, 200, 200, 200, 200, 429, 429]);
+    assert_eq!(statuses("/here", 5), [200, 200, 200, 429, 429], "what Redis denied was not charged here");
+    // And what is denied here is not charged in Redis.
+    assert_eq!(statuses("/there", 3), [429; 3]);
+    let user = |path: &str| envoy.get(path, &[("x-user", "b")]).status;
+    for _ in 0..8 {
+        assert_eq!(user("/here"), 200);
+    }
+    assert_eq!([user("/there"), user("/there")], [429, 429]);
+    let key: Option<String> =
+        redis::cmd("GET").arg("tg:{b}:there").query(&mut server.connection()).expect("a reply");
+    assert_eq!(key, None);
 }
