@@ -126,7 +126,12 @@ fn hot_key(requests: u64) -> f64 {
         client.instance.turn(now, true, |_, _| {});
     }
     assert_eq!(admitted, requests, "nothing is denied at this rate");
-    client.instance.metrics.snapshot().calls as f64 / admitted as f64
+    let seen = client.instance.metrics.snapshot();
+    println!(
+        "commands: a hot key: {} calls, of them {} fetched ahead and {} gave back; {} answers from a lease",
+        seen.calls, seen.prefetches, seen.give_backs, seen.lease_hits
+    );
+    seen.calls as f64 / admitted as f64
 }
 
 /// Calls beyond one for each admitted request, and all calls, a denied request.
