@@ -54,7 +54,8 @@ impl Policy {
         ];
         let names: Vec<_> = given.into_iter().filter_map(|(name, is)| is.then_some(name)).collect();
         let verb = if names.len() == 1 { "has" } else { "have" };
-        (!names.is_empty()).then(|| Cow::Owned(format!("{} {verb} no effect with store local", names.join(", "))))
+        (!names.is_empty())
+            .then(|| Cow::Owned(format!("{} {verb} no effect with store local", names.join(", "))))
     }
 
     /// A queue's places and units in flight are not fetched ahead.
