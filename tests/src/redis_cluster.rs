@@ -118,7 +118,8 @@ impl Cluster {
                 cmd("CLUSTER").arg("GETKEYSINSLOT").arg(slot).arg(1).query(&mut source).expect("keys");
             let Some(key) = keys.first() else { break };
             let port = self.servers[to].port();
-            let moved = cmd("MIGRATE").arg("127.0.0.1").arg(port).arg(key).arg(0).arg(5000).query(&mut source);
+            let moved =
+                cmd("MIGRATE").arg("127.0.0.1").arg(port).arg(key).arg(0).arg(5000).query(&mut source);
             let _: Value = moved.expect("a key moves");
             thread::sleep(pause);
         }
