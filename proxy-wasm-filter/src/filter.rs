@@ -61,17 +61,28 @@ enum Asked {
 impl Counts {
     /// Pages first: what they deny costs Redis nothing.
     fn ask(&mut self, rules: &Rules, selection: &Selection<'_>, context: u32, here: &Step<'_, '_>) -> Asked {
-        let Counts { pages, redis, is_local } = self;
-        let (pages, redis) = match (pages, redis) {
-            (Some(pages), Some(redis)) => (pages, redis),
-            (Some(pages), None) => return Asked::Answered(pages.check(rules, selection, &here.pages())),
-            (None, Some(redis)) => {
-                return match redis.check(rules, selection, context, &here.redis()) {
-                    Progress::Answered(answer) => Asked::Answered(answer),
-                    Progress::Waiting(pending) => Asked::Waiting(pending, None),
-                };
-            }
-            (None, None) => return Asked::Answered(Answer::join(rules, selection, |_| true, None, None)),
+        match (&mut self.pages, &mut self.redis) {
+            (Some(_), Some(_)) => self.ask_both(rules, selection, context, here),
+            (Some(pages), None) => Asked::Answered(pages.check(rules, selection, &here.pages())),
+            (None, Some(redis)) => match redis.check(rules, selection, context, &here.redis()) {
+                Progress::Answered(answer) => Asked::Answered(answer),
+                Progress::Waiting(pending) => Asked::Waiting(pending, None),
+            },
+            (None, None) => Asked::Answered(Answer::join(rules, selection, |_| true, None, None)),
+        }
+    }
+
+    /// Apart: two selections more are 40 KiB of stack.
+    #[inline(never)]
+    fn ask_both(
+        &mut self,
+        rules: &Rules,
+        selection: &Selection<'_>,
+        context: u32,
+        here: &Step<'_, '_>,
+    ) -> Asked {
+        let Counts { pages: Some(pages), redis: Some(redis), is_local } = self else {
+            return Asked::Answered(Answer::join(rules, selection, |_| true, None, None));
         };
         let is_local = |policy: usize| is_local.get(policy) == Some(&true);
         let (first, second) = (selection.part(is_local), selection.part(|policy| !is_local(policy)));
