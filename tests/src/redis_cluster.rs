@@ -125,8 +125,18 @@ impl Cluster {
         }
         set(&mut target, "NODE", &to_id);
         set(&mut source, "NODE", &to_id);
-        for server in self.servers.iter().take(self.masters) {
-            set(&mut server.connection(), "NODE", &to_id);
+        // A node that was given a newer epoch meanwhile may claim the slot back, and then two of them
+        // name each other: it is said again until all say the same, as a resharding tool does.
+        let end = Instant::now() + PATIENCE;
+        loop {
+            for server in self.servers.iter().take(self.masters) {
+                set(&mut server.connection(), "NODE", &to_id);
+            }
+            thread::sleep(pause);
+            if self.servers.iter().take(self.masters).all(|server| is_of(server, slot, &to_id)) {
+                return;
+            }
+            assert!(Instant::now() < end, "the nodes do not agree about slot {slot}");
         }
     }
 
@@ -137,6 +147,17 @@ impl Cluster {
             thread::sleep(Duration::from_millis(10));
         }
     }
+}
+
+/// Is the slot this node's, as that server sees it?
+fn is_of(server: &Server, slot: u16, id: &str) -> bool {
+    let text: String = cmd("CLUSTER").arg("NODES").query(&mut server.connection()).expect("nodes");
+    let Some(line) = text.lines().find(|line| line.starts_with(id)) else { return false };
+    line.split(' ').skip(8).any(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let number = |text: &str| text.parse::<u16>().ok();
+        number(first).zip(number(last)).is_some_and(|(first, last)| (first..=last).contains(&slot))
+    })
 }
 
 /// A node on its own. Its bus has a port of its own: the default one may be beyond the last.

@@ -12,7 +12,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use std::time::{Duration, Instant};
 
-use ::redis::cluster::{ClusterConfig, ClusterConnection};
+use ::redis::cluster::{ClusterClient, ClusterConfig, ClusterConnection};
 use ::redis::cluster_routing::{RoutingInfo, SingleNodeRoutingInfo};
 use ::redis::{
     Client, Cmd, Connection, ConnectionInfo, ConnectionLike, ErrorKind, RedisError, RedisResult,
@@ -24,13 +24,17 @@ use super::call::Kept;
 use crate::redis::link::Why;
 use crate::redis::store::Failure;
 
+/// How often a call is sent on at once.
+const HOPS: usize = 4;
+
 /// What a call was answered with.
 pub(super) type Outcome = Result<Vec<i64>, Failure>;
 
 /// A connection that is ready for calls.
 pub(super) enum Line {
     Server(Box<Connection>),
-    Cluster(Box<ClusterConnection>),
+    /// A cluster's connections, and how to make them anew.
+    Cluster(Box<ClusterConnection>, ClusterClient, Duration),
 }
 
 /// The answers of some calls, in their order.
@@ -53,11 +57,8 @@ impl Line {
         let line = match target {
             Target::Server(info) => Line::Server(Box::new(connect(info, timeout)?)),
             Target::Cluster(client) => {
-                let config =
-                    ClusterConfig::new().set_connection_timeout(timeout).set_response_timeout(timeout);
-                let connection = client.get_connection_with_config(config).map_err(|e| Word::of(&e).word)?;
-                connection.set_auto_reconnect(false);
-                Line::Cluster(Box::new(connection))
+                let connection = cluster(client, timeout).map_err(|e| Word::of(&e).word)?;
+                Line::Cluster(Box::new(connection), client.clone(), timeout)
             }
             Target::Sentinel { sentinels, name, master } => {
                 let mut why = "no_master";
@@ -97,15 +98,33 @@ impl Line {
                     pipeline(connection, &again, &places, &mut answers);
                 }
             }
-            Line::Cluster(connection) => {
+            Line::Cluster(connection, client, patience) => {
                 let _ = connection.set_read_timeout(Some(timeout));
                 let _ = connection.set_write_timeout(Some(timeout));
                 let end = Instant::now() + timeout;
+                let mut follow = |command: &Cmd, answers: &mut Answers| {
+                    let mut wait = Duration::from_millis(1);
+                    loop {
+                        let reply = follow(connection, command, answers);
+                        let is_lost = matches!(&reply, Err(error) if is_on_its_way(error));
+                        if !is_lost || Instant::now() + wait >= end {
+                            return reply;
+                        }
+                        // Nodes that do not agree yet whose a slot is: a little later they do.
+                        std::thread::sleep(wait);
+                        wait = (wait * 2).min(Duration::from_millis(16));
+                        if let Ok(fresh) = cluster(client, *patience) {
+                            **connection = fresh;
+                            let _ = connection.set_read_timeout(Some(timeout));
+                            let _ = connection.set_write_timeout(Some(timeout));
+                        }
+                    }
+                };
                 for call in calls {
-                    let mut reply = follow(connection, &call.command, end, &mut answers);
+                    let mut reply = follow(&call.command, &mut answers);
                     let is_unknown = matches!(&reply, Err(error) if is_noscript(error));
                     if let (true, Some(command)) = (is_unknown, call.with_source()) {
-                        reply = follow(connection, &command, end, &mut answers);
+                        reply = follow(&command, &mut answers);
                     }
                     let outcome = answers.read(reply);
                     answers.outcomes.push(outcome);
@@ -123,7 +142,7 @@ impl Line {
                 let _ = connection.set_write_timeout(Some(timeout));
                 ::redis::cmd("PING").exec(connection.as_mut()).is_ok()
             }
-            Line::Cluster(connection) => {
+            Line::Cluster(connection, ..) => {
                 let _ = connection.set_read_timeout(Some(timeout));
                 let _ = connection.set_write_timeout(Some(timeout));
                 connection.check_connection()
@@ -175,28 +194,29 @@ fn pipeline(
     unknown
 }
 
-/// Asks the node that has the key, until `end`: a node that says where it is
-/// now is followed, one whose slot is on its way is asked again.
-fn follow(
-    connection: &mut ClusterConnection,
-    command: &Cmd,
-    end: Instant,
-    answers: &mut Answers,
-) -> RedisResult<Value> {
+/// Connections to a cluster that do not reconnect by themselves.
+fn cluster(client: &ClusterClient, timeout: Duration) -> RedisResult<ClusterConnection> {
+    let config = ClusterConfig::new().set_connection_timeout(timeout).set_response_timeout(timeout);
+    let connection = client.get_connection_with_config(config)?;
+    connection.set_auto_reconnect(false);
+    Ok(connection)
+}
+
+/// The slot is another node's, or on its way to one: the call did not run.
+fn is_on_its_way(error: &RedisError) -> bool {
+    use ServerErrorKind::{Ask, Moved, TryAgain};
+    matches!(error.kind(), ErrorKind::Server(Ask | Moved | TryAgain))
+}
+
+/// Asks the node that has the key; a node that says where it is now is
+/// followed, a few times.
+fn follow(connection: &mut ClusterConnection, command: &Cmd, answers: &mut Answers) -> RedisResult<Value> {
     let mut reply = connection.req_command(command);
-    for _ in 0..16 {
+    for _ in 0..HOPS {
         let Err(error) = &reply else { return reply };
         let is_asking = match error.kind() {
             ErrorKind::Server(ServerErrorKind::Ask) => true,
             ErrorKind::Server(ServerErrorKind::Moved) => false,
-            ErrorKind::Server(ServerErrorKind::TryAgain) => {
-                std::thread::sleep(Duration::from_millis(1));
-                if Instant::now() >= end {
-                    return reply;
-                }
-                reply = connection.req_command(command);
-                continue;
-            }
             _ => return reply,
         };
         if !is_asking {
