@@ -34,7 +34,7 @@ pub(super) type Outcome = Result<Vec<i64>, Failure>;
 pub(super) enum Line {
     Server(Box<Connection>),
     /// A cluster's connections, and how to make them anew.
-    Cluster(Box<ClusterConnection>, ClusterClient, Duration),
+    Cluster(Box<(ClusterConnection, ClusterClient, Duration)>),
 }
 
 /// The answers of some calls, in their order.
@@ -58,7 +58,7 @@ impl Line {
             Target::Server(info) => Line::Server(Box::new(connect(info, timeout)?)),
             Target::Cluster(client) => {
                 let connection = cluster(client, timeout).map_err(|e| Word::of(&e).word)?;
-                Line::Cluster(Box::new(connection), client.clone(), timeout)
+                Line::Cluster(Box::new((connection, client.clone(), timeout)))
             }
             Target::Sentinel { sentinels, name, master } => {
                 let mut why = "no_master";
@@ -98,7 +98,8 @@ impl Line {
                     pipeline(connection, &again, &places, &mut answers);
                 }
             }
-            Line::Cluster(connection, client, patience) => {
+            Line::Cluster(line) => {
+                let (connection, client, patience) = &mut **line;
                 let _ = connection.set_read_timeout(Some(timeout));
                 let _ = connection.set_write_timeout(Some(timeout));
                 let end = Instant::now() + timeout;
@@ -114,7 +115,7 @@ impl Line {
                         std::thread::sleep(wait);
                         wait = (wait * 2).min(Duration::from_millis(16));
                         if let Ok(fresh) = cluster(client, *patience) {
-                            **connection = fresh;
+                            *connection = fresh;
                             let _ = connection.set_read_timeout(Some(timeout));
                             let _ = connection.set_write_timeout(Some(timeout));
                         }
@@ -142,7 +143,8 @@ impl Line {
                 let _ = connection.set_write_timeout(Some(timeout));
                 ::redis::cmd("PING").exec(connection.as_mut()).is_ok()
             }
-            Line::Cluster(connection, ..) => {
+            Line::Cluster(line) => {
+                let connection = &mut line.0;
                 let _ = connection.set_read_timeout(Some(timeout));
                 let _ = connection.set_write_timeout(Some(timeout));
                 connection.check_connection()
