@@ -313,7 +313,8 @@ int main(void) {
     HOLDS(policy.name_len == 1 && policy.name[0] == 'p' && policy.limits == 1 && !policy.dry_run);
     char notice[TOLLGATE_NOTICE_SIZE];
     ACCEPTS(tollgate_rules_notice(rules, 0, 0, notice, sizeof notice, &len));
-    HOLDS(len == 60 && memcmp(notice, "policy p: counted on this machine, as this host has no Redis", 60) == 0);
+    HOLDS(len == 60 &&
+          memcmp(notice, "policy p: counted on this machine, as this host has no Redis", 60) == 0);
     REFUSES(RANGE, tollgate_rules_notice(rules, 1, 0, notice, sizeof notice, &len));
     ACCEPTS(tollgate_rules_fields(rules, &family));
     HOLDS(family == TOLLGATE_FIELDS_X_RATELIMIT);
