@@ -66,6 +66,8 @@ fn several_limits_at_once_answer_every_step() {
 
 /// Where random traffic begins: in 2026, at an odd nanosecond or a whole microsecond.
 const START: Nanos = 1_790_000_000_123_456_000;
+/// Seconds after which the short form of a bucket's state tells the same instants again.
+const ROUND: u64 = 300_000;
 /// The latest instant of random traffic.
 const END: Nanos = 9_000_000_000 * SECOND;
 const MILLI: Nanos = 1_000_000;
@@ -201,17 +203,43 @@ fn accepted() -> impl Strategy<Value = Limit> {
         .prop_filter("a limit that scripts take", |limit| accepts(limit).is_ok())
 }
 
+/// Anywhere in the round of the short form.
+fn start() -> impl Strategy<Value = Nanos> {
+    (0..ROUND).prop_map(|seconds| START + seconds * SECOND)
+}
+
+/// A slow bucket once gave a third token of two a day away, for some hours of some days.
+#[test]
+fn a_bucket_admits_its_burst_at_every_hour_of_every_day() {
+    let mut scripts = Scripts::new(true);
+    for limit in ["1/d", "2/d", "5/d", "24/d", "1/h burst 26", "1/20h", "1/26h", "100/d burst 108", "10/s"] {
+        let limit: Limit = limit.parse().unwrap();
+        for hour in 0..=ROUND.div_ceil(3_600) {
+            let mut now = START + hour * 3_600 * SECOND;
+            let mut pure = Pure::new(limit);
+            let key = format!("{{t}}:{limit}:{hour}");
+            for step in 0..limit.burst() + 4 {
+                scripts.at(now);
+                let got = scripts.ask(&key, &limit, take(1)).decisions[0];
+                let expected = pure.check(1, now);
+                assert!(same(&expected, &got), "{limit}, hour {hour}, step {step}: {expected:?}, {got:?}");
+                now += if got.allowed { 0 } else { got.retry_after };
+            }
+        }
+    }
+}
+
 #[test]
 fn any_traffic_is_answered_as_by_the_pure_function() {
     let steps = proptest::collection::vec((forward(), cost(), 0u8..8), 1..25);
     let wide: Limit = "4294967295/1us".parse().unwrap();
     cases(
         700,
-        &(accepted(), steps, any::<bool>(), any::<bool>()),
-        |world, key, (limit, steps, fine, beside)| {
+        &(accepted(), steps, any::<bool>(), any::<bool>(), start()),
+        |world, key, (limit, steps, fine, beside, start)| {
             let grain = if fine { grain(&limit) } else { 1_000 };
             let mut pure = Pure::new(limit);
-            let mut clock = Clock { now: START + if grain == 1 { 789 } else { 0 }, told: (0, 0, 0) };
+            let mut clock = Clock { now: start + if grain == 1 { 789 } else { 0 }, told: (0, 0, 0) };
             for (tick, cost, refund) in steps {
                 clock.tick(tick, &limit);
                 clock.now = clock.now / grain * grain;
@@ -291,17 +319,29 @@ impl Model {
 #[test]
 fn debts_leases_refunds_and_changed_limits_are_those_of_the_pure_bucket() {
     // Of whole microseconds, of a part of one, and slow.
-    let rates =
-        ["10/s", "1000/s", "100000/d", "7/s", "1500/s", "700/m", "4999/h", "999983/30d", "1/30d", "3/1us"];
+    let rates = [
+        "10/s",
+        "1000/s",
+        "100000/d",
+        "7/s",
+        "1500/s",
+        "700/m",
+        "4999/h",
+        "999983/30d",
+        "1/30d",
+        "3/1us",
+        "2/d",
+        "24/d",
+    ];
     let limit = (proptest::sample::select(rates.to_vec()), 1u64..60).prop_map(|(rate, burst)| {
         let limit: Limit = rate.parse().unwrap();
         limit.with_burst(burst).unwrap()
     });
     let step = (forward(), 0u64..9, 0u64..40, 1u64..5, prop_oneof![4 => Just(0u64), 1 => 1u64..30], 0u8..10);
     let steps = proptest::collection::vec(step, 1..25);
-    cases(700, &(limit.clone(), limit, steps), |world, key, (limit, other, steps)| {
+    cases(700, &(limit.clone(), limit, steps, start()), |world, key, (limit, other, steps, start)| {
         let mut model = Model { limit, tat: Tat::default() };
-        let mut clock = Clock { now: START, told: (0, 0, 0) };
+        let mut clock = Clock { now: start, told: (0, 0, 0) };
         for (tick, cost, more, share, owed, also) in steps {
             let limit = model.limit;
             clock.tick(tick, &limit);

@@ -30,9 +30,10 @@ if base and n % 1000 == 0 then
     local at = state - base
     local tat = at % 300e9
     local now = s % 300000 * 1000000 + n / 1000
-    local count, debt = (at - tat) / 300e9, tat - now
-    if debt < -197e9 then debt = debt + 300e9 elseif debt > 103e9 then debt = debt - 300e9 end
-    local ahead = debt - take
+    -- The debt before the request is what lies within the round; with the request it may not.
+    local count, ahead = (at - tat) / 300e9, tat - take - now
+    if ahead < -197e9 then ahead = ahead + 300e9 elseif ahead > 103e9 then ahead = ahead - 300e9 end
+    local debt = ahead + take
     if tokens > 12 then tokens = 12 end
     if count >= tokens and count < tokens + 20 and tat >= take then -- else another rate's, or none, or beyond its end
       if ahead < 0 then
