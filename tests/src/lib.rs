@@ -1,4 +1,5 @@
 //! What crosses the parts of Tollgate: vectors, laws, C programs, real servers.
+pub mod counting;
 pub mod envoy;
 pub mod install;
 pub mod nginx;

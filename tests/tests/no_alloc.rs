@@ -4,8 +4,6 @@
 
 use core::fmt::{self, Write};
 use core::mem::size_of;
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::ptr::{null, null_mut};
 
 use tollgate::*;
@@ -20,52 +18,16 @@ use tollgate_core::metrics::{Counters, Histogram, Json, Prometheus, Report, Top,
 use tollgate_core::policy::{self, Attributes, Rules, check, record};
 use tollgate_core::table::{Config, Hold, Line, OwnedTable, Request};
 use tollgate_core::{Algorithm, Bucket, Decision, Limit};
-
-struct Counting;
-
-thread_local! {
-    static CALLS: Cell<u64> = const { Cell::new(0) };
-}
-
-fn count() {
-    CALLS.set(CALLS.get() + 1);
-}
-
-// SAFETY: the system's allocator, unchanged; counting neither allocates nor unwinds.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller's contract.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller's contract.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
-        // SAFETY: the caller's contract.
-        unsafe { System.realloc(memory, layout, size) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        count();
-        // SAFETY: the caller's contract.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
+use tollgate_tests::counting::{Counting, calls};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
 /// Runs `path`, which must neither allocate nor free.
 fn without_allocating<R>(what: &str, path: impl FnOnce() -> R) -> R {
-    let before = CALLS.get();
+    let before = calls();
     let result = path();
-    let calls = CALLS.get() - before;
+    let calls = calls() - before;
     assert_eq!(calls, 0, "{what} called the allocator");
     result
 }
@@ -95,13 +57,6 @@ fn pairs() -> Vec<(Limit, Limit)> {
 
 fn small_table() -> OwnedTable {
     OwnedTable::new(Config { capacity: 8, rows: 4, row_entries: 3 }, Seed([1, 2])).unwrap()
-}
-
-#[test]
-fn the_allocator_counts() {
-    let before = CALLS.get();
-    drop(std::hint::black_box(vec![1u8]));
-    assert_eq!(CALLS.get() - before, 2);
 }
 
 #[test]

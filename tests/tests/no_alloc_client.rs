@@ -1,43 +1,10 @@
 //! The native client allocates nothing for what it answers from memory: a lease, a denial that is
 //! remembered, a limit of this machine.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
 use tollgate_core::client::{Client, ClientConfig};
 use tollgate_core::policy::Attributes;
+use tollgate_tests::counting::{Counting, calls};
 use tollgate_tests::redis::Server;
-
-struct Counting;
-
-thread_local! {
-    static CALLS: Cell<u64> = const { Cell::new(0) };
-}
-
-fn count() {
-    CALLS.set(CALLS.get() + 1);
-}
-
-// SAFETY: the system's allocator, unchanged; counting neither allocates nor unwinds.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller's contract.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
-        // SAFETY: the caller's contract.
-        unsafe { System.realloc(memory, layout, size) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        count();
-        // SAFETY: the caller's contract.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -58,9 +25,9 @@ fn what_memory_answers_allocates_nothing() {
         for (path, free) in ["/leased", "/denied", "/local"].iter().zip(&mut free) {
             let (route, method, host, headers) = (&b""[..], &b"GET"[..], &b""[..], &[][..]);
             let request = Attributes { route, method, host, path: path.as_bytes(), peer: None, headers };
-            let (sent, before) = (client.metrics().snapshot().calls, CALLS.get());
+            let (sent, before) = (client.metrics().snapshot().calls, calls());
             let answer = client.check(&request).unwrap();
-            let allocated = CALLS.get() - before;
+            let allocated = calls() - before;
             client.release(&answer);
             if client.metrics().snapshot().calls == sent && *path != "/leased" {
                 assert!(allocated == 0 || *free == 0, "{path} called the allocator"); // a thread's first time

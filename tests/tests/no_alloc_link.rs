@@ -1,38 +1,9 @@
 //! Law 6 for a call to Redis: from `send` to its reply nothing is allocated; nor when it times out,
 //! is cancelled, loses its script, or when the connection goes and comes back.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
 use tollgate_core::redis::cluster::{Action, Router, RouterConfig};
 use tollgate_core::redis::link::{Command, Event, Link, LinkConfig, Script};
-
-struct Counting;
-
-thread_local! {
-    static CALLS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: the system's allocator, unchanged; counting neither allocates nor unwinds.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        CALLS.set(CALLS.get() + 1);
-        // SAFETY: the caller's contract.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        CALLS.set(CALLS.get() + 1);
-        // SAFETY: the caller's contract.
-        unsafe { System.realloc(memory, layout, size) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        CALLS.set(CALLS.get() + 1);
-        // SAFETY: the caller's contract.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
+use tollgate_tests::counting::{Counting, calls};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -87,16 +58,9 @@ fn events(link: &mut Link, now: u64) -> (u64, u64) {
 }
 
 #[test]
-fn the_allocator_counts() {
-    let before = CALLS.get();
-    drop(std::hint::black_box(vec![1u8]));
-    assert_eq!(CALLS.get() - before, 2);
-}
-
-#[test]
 fn a_link_allocates_when_it_is_made_and_never_after() {
     let mut link = Link::new(&config()).unwrap();
-    let before = CALLS.get();
+    let before = calls();
     let mut now = 0;
     for round in 0..50u64 {
         events(&mut link, now);
@@ -135,7 +99,7 @@ fn a_link_allocates_when_it_is_made_and_never_after() {
         now += 1000 * MS;
         link.handle_timeout(now);
     }
-    assert_eq!(CALLS.get() - before, 0, "a link called the allocator");
+    assert_eq!(calls() - before, 0, "a link called the allocator");
 }
 
 #[test]
@@ -161,7 +125,7 @@ fn a_router_in_its_steady_state_allocates_nothing() {
             while router.poll_event(0).is_some() {}
         }
         assert!(router.is_ready());
-        let before = CALLS.get();
+        let before = calls();
         for now in 1..200u64 {
             for ticket in 0..20 {
                 assert!(router.send(ticket, &Call(b"tg:{shop}:orders:key"), now + 100, now).is_ok());
@@ -180,6 +144,6 @@ fn a_router_in_its_steady_state_allocates_nothing() {
             assert!(router.poll_timeout().is_none());
             router.handle_timeout(now);
         }
-        assert_eq!(CALLS.get() - before, 0, "a router called the allocator");
+        assert_eq!(calls() - before, 0, "a router called the allocator");
     }
 }

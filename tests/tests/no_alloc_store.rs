@@ -1,9 +1,6 @@
 //! Law 6 for limits that are counted in Redis: a request is answered, asked,
 //! settled, cancelled and decided alone without a call of the allocator.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
 use tollgate_core::Decision;
 use tollgate_core::key::Seed;
 use tollgate_core::metrics::StoreMetrics;
@@ -12,33 +9,7 @@ use tollgate_core::redis::script::{Call, Op};
 use tollgate_core::redis::share::Share;
 use tollgate_core::redis::store::{Failure, Host, Progress, Store, StoreConfig, Transport};
 use tollgate_core::table::{Config, OwnedTable};
-
-struct Counting;
-
-thread_local! {
-    static CALLS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: the system's allocator, unchanged; counting neither allocates nor unwinds.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        CALLS.set(CALLS.get() + 1);
-        // SAFETY: the caller's contract.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        CALLS.set(CALLS.get() + 1);
-        // SAFETY: the caller's contract.
-        unsafe { System.realloc(memory, layout, size) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        CALLS.set(CALLS.get() + 1);
-        // SAFETY: the caller's contract.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
+use tollgate_tests::counting::{Counting, calls};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -72,13 +43,6 @@ impl Transport for Line {
 }
 
 #[test]
-fn the_allocator_counts() {
-    let before = CALLS.get();
-    drop(std::hint::black_box(vec![1u8]));
-    assert_eq!(CALLS.get() - before, 2);
-}
-
-#[test]
 fn a_request_that_is_counted_in_redis_allocates_nothing() {
     let rules = Rules::parse(RULES, Seed([1, 2])).unwrap();
     let config = Config { capacity: 64, rows: 16, row_entries: 64 };
@@ -92,7 +56,7 @@ fn a_request_that_is_counted_in_redis_allocates_nothing() {
         [Decision { allowed: true, limit: 100, remaining: 50, retry_after: 0, reset_after: 9, delay: 0 }; 16];
     let (mut admitted, mut denied, mut waited, mut degraded) = (0, 0, 0, 0);
     let paths: [String; 20] = core::array::from_fn(|number| format!("/{number}"));
-    let before = CALLS.get();
+    let before = calls();
     for step in 0..4_000usize {
         host.now += 1_000_000;
         let path = paths[step / 50 % 20].as_bytes();
@@ -145,7 +109,7 @@ fn a_request_that_is_counted_in_redis_allocates_nothing() {
         }
     }
     store.drain(&mut host);
-    let calls = CALLS.get() - before;
+    let calls = calls() - before;
     assert_eq!(calls, 0, "calls of the allocator");
     assert!(
         admitted > 100 && denied > 100 && waited > 100 && degraded > 100,
