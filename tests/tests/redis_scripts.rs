@@ -68,11 +68,11 @@ fn several_limits_at_once_answer_every_step() {
 const START: Nanos = 1_790_000_000_123_456_000;
 /// Seconds after which the short form of a bucket's state tells the same instants again.
 const ROUND: u64 = 300_000;
-/// The latest instant of random traffic.
+/// The latest instant of random traffic, in the year 2255: microseconds are exact below 2^53.
 const END: Nanos = 9_000_000_000 * SECOND;
 const MILLI: Nanos = 1_000_000;
 /// Milliseconds that a call may take on a machine with other work.
-const SLACK: u64 = 25;
+const SLACK: u64 = 100;
 
 /// Scripts on a server whose keys expire by the test's clock, and must have a TTL after each call.
 struct World {
@@ -243,7 +243,11 @@ fn any_traffic_is_answered_as_by_the_pure_function() {
             for (tick, cost, refund) in steps {
                 clock.tick(tick, &limit);
                 clock.now = clock.now / grain * grain;
-                if clock.now > END {
+                let ends = match limit.algorithm() {
+                    Algorithm::Concurrency => clock.now + limit.period(), // of the hold
+                    _ => clock.now,
+                };
+                if ends > END {
                     break;
                 }
                 let cost = cost.of(&limit);
