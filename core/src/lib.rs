@@ -8,6 +8,7 @@
 //! - an [`algorithm`] is a pure function from a state, a limit, an instant and
 //!   a cost to a new state and a [`Decision`];
 //! - a [`Bucket`] is one such state that threads share;
+//! - an `account` (of the feature `alloc`) is one that a single thread keeps, and can be looked into;
 //! - a [`Table`](table::Table) is a fixed number of them, by key, in memory
 //!   that the caller gives and that threads *and processes* may share;
 //! - [`limiter`] charges several limits at once, all or none;
@@ -52,6 +53,8 @@ extern crate alloc;
 #[cfg(any(test, loom, feature = "client"))]
 extern crate std;
 
+#[cfg(feature = "alloc")]
+pub mod account;
 pub mod algorithm;
 pub mod bucket;
 #[cfg(feature = "client")]

@@ -22,7 +22,8 @@ impl Window {
     /// This window if it is open at `now` (a clock that stepped back stays in
     /// the later window), else a new one.
     #[inline]
-    pub(crate) fn at(self, limit: &Limit, now: Nanos) -> Window {
+    #[must_use]
+    pub fn at(self, limit: &Limit, now: Nanos) -> Window {
         if now < self.end {
             return self;
         }

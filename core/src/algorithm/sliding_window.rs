@@ -25,7 +25,8 @@ impl Windows {
     /// These counts as they stand at `now`. A clock that stepped back over a
     /// boundary stands at the boundary.
     #[inline]
-    pub(crate) fn at(self, limit: &Limit, now: Nanos) -> Windows {
+    #[must_use]
+    pub fn at(self, limit: &Limit, now: Nanos) -> Windows {
         if now < self.end {
             return self;
         }

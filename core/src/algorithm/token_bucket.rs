@@ -222,6 +222,21 @@ pub fn carry(tat: Tat, from: Rate, to: &Limit, now: Nanos) -> Tat {
     instant(now, debt, to)
 }
 
+/// What is owed at `now`, exactly: so many parts of a token, and how many
+/// parts a token has. A token bucket holds the burst less that; of a leaky
+/// bucket it is the level.
+///
+/// For people, who want to see the fraction of a token; a decision never needs it.
+#[must_use]
+pub fn owed(tat: Tat, limit: &Limit, now: Nanos) -> (u128, u64) {
+    let now = held(now);
+    let debt = match tat.at < now {
+        true => 0,
+        false => u128::from(tat.at - now) * u128::from(limit.tick) + u128::from(tat.part),
+    };
+    (debt, limit.token)
+}
+
 /// A reduced rate: `tick / token` tokens a nanosecond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
