@@ -1,0 +1,232 @@
+// The section Live: real requests to the gateway that serves this page, and what the model, with the
+// same rules, says they will be answered.
+
+import { chart } from "../shared/chart.js";
+import { choice, count, field, h, slider, table } from "../shared/parts.js";
+import { findGateway, inOrder, send, told } from "./gateway.js";
+import { Model } from "./model.js";
+
+const PLACES = [
+  ["api/", "/api/: 2 at once, then 1 a second"],
+  ["api/stream", "/api/stream: 40 at once, then 20 a second"],
+  ["api/orders", "/api/orders: two limits, and a tenant is required"],
+];
+/** A stream ends by itself after so many seconds. */
+const LONGEST = 20;
+/** Answers that the table shows, and seconds that the plot shows. */
+const ROWS = 14;
+const SHOWN = 30;
+
+/**
+ * @param {HTMLElement} host an empty element
+ * @param {{ state: Record<string, string>, setState: (state: Record<string, string>) => void }} page
+ */
+export async function mount(host, page) {
+  const gateway = await findGateway();
+  if (gateway === null) {
+    host.append(howTo());
+    return () => {};
+  }
+  const core = await import("../../pkg/full.js");
+  await core.default();
+  return mountGateway(host, page, gateway, core.Rules);
+}
+
+function howTo() {
+  return h("div", { class: "how-to" },
+    h("p", { class: "lead" }, "No gateway serves this page, so there is nobody to ask. In a clone of Tollgate one command starts a gateway that does, on this machine alone:"),
+    h("pre", { tabindex: "0", "aria-label": "Commands" },
+      "make run          # NGINX with the module, http://127.0.0.1:8080/\nmake run-envoy    # Envoy with the filter, the same address"),
+    h("p", {}, "Open the address, and come back to this section: it sends real requests to the gateway, and draws its answers on what the model of this page predicts from the same rules. They should be equal, field for field."));
+}
+
+function mountGateway(host, page, gateway, Rules) {
+  let rulesText = gateway.rulesText;
+  let model = new Model(Rules, rulesText);
+  let begun = null; // of the plot, in ms
+  let points = [];
+  let rows = [];
+  let [answers, agreed] = [0, 0];
+  let streaming = null;
+
+  const place = choice(PLACES, PLACES.some(([path]) => path === page.state.place) ? page.state.place : "api/", (path) => {
+    page.setState({ place: path });
+    clear();
+  });
+  const key = h("input", { type: "text", maxlength: "64", spellcheck: "false", autocomplete: "off", pattern: "[\\x21-\\x7e]*", onchange: () => clear() });
+  const tenant = h("input", { type: "text", maxlength: "64", spellcheck: "false", autocomplete: "off", value: "shop-a", pattern: "[\\x21-\\x7e]*", onchange: () => clear() });
+  const keyField = field("X-Api-Key", key, "Another key is another bucket.");
+  const tenantField = field("X-Tenant", tenant, "Leave it empty for a 401.");
+  const burst = slider({ label: "Burst", unit: "requests", min: 2, max: 100, value: 10 });
+  const rate = slider({ label: "Stream", unit: "a second", min: 1, max: 50, value: 30 });
+  const sendOne = h("button", { type: "button", class: "primary", onclick: () => guarded(() => fire(1)) }, "Send one");
+  const sendMany = h("button", { type: "button", onclick: () => guarded(() => fire(burst.value())) }, "Send the burst");
+  const stream = h("button", { type: "button", "aria-pressed": "false", onclick: () => (streaming ? endStream() : beginStream()) }, "Start the stream");
+  const verdict = h("p", { class: "told", role: "status" }, "Send a request: the answer is drawn on the prediction.");
+  const raw = h("pre", { class: "raw", tabindex: "0", "aria-label": "The last answer" }, "No answer yet.");
+  const remaining = chart({
+    caption: "What is left: the gateway's answers on the model's prediction",
+    unit: "X-RateLimit-Remaining",
+    series: [
+      { name: "predicted", label: "Predicted", kind: "soft" },
+      { name: "remaining", label: "Gateway: admitted", kind: "dots" },
+      { name: "denied", label: "Gateway: denied", kind: "dots-denied" },
+    ],
+  });
+  const log = table("The last answers, predicted ones in brackets", ["At", "Status", "Remaining", "Reset", "Retry-After", "As predicted?"], { empty: "No request yet." });
+  const rulesShown = h("pre", { tabindex: "0", "aria-label": "Rules of the gateway" }, rulesText);
+  const curl = h("pre", { tabindex: "0", "aria-label": "Command" });
+
+  host.append(
+    h("p", { class: "lead" }, "This page is served by ", h("strong", {}, gateway.gateway),
+      " with Tollgate. Requests go to it for real; the prediction is made here, from the same rules file, before the answer is looked at."),
+    h("div", { class: "settings" },
+      h("fieldset", {}, h("legend", {}, "Request"), field("Place", place), keyField, tenantField,
+        h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => newClient() }, "A new client"))),
+      h("fieldset", {}, h("legend", {}, "Send"), burst.element, rate.element,
+        h("div", { class: "buttons" }, sendOne, sendMany, stream))),
+    verdict,
+    h("div", { class: "two" }, h("div", {}, remaining.element, log.element),
+      h("div", {}, h("h3", {}, "The last answer"), raw,
+        h("h3", {}, "From a shell"), curl,
+        h("p", { class: "hint" }, gateway.status && ["Counts so far: ", h("a", { href: gateway.status }, "/status"), " (JSON), ", h("a", { href: gateway.metrics }, "/metrics"), " (Prometheus)."]),
+        h("details", {}, h("summary", {}, "The gateway's rules"), rulesShown))));
+
+  const isOrders = () => place.value === "api/orders";
+  const headers = () => (isOrders() ? (tenant.value ? { "X-Tenant": tenant.value } : {}) : (key.value ? { "X-Api-Key": key.value } : {}));
+  const request = () => ({ method: "GET", host: location.host, path: new URL(place.value, location.href).pathname, peer: "127.0.0.1", headers: headers() });
+
+  async function fire(times) {
+    const [asked, given, path] = [request(), headers(), place.value];
+    const came = await Promise.all(Array.from({ length: times }, () => send(path, { headers: given })));
+    performance.clearResourceTimings();
+    inOrder(came).forEach((answer) => take(asked, answer));
+    draw();
+  }
+
+  /** What was sent is judged; a gateway that is gone is told of. */
+  async function guarded(work) {
+    sendOne.disabled = sendMany.disabled = true;
+    try {
+      await work();
+    } catch {
+      gone();
+    }
+    sendOne.disabled = sendMany.disabled = false;
+  }
+
+  function gone() {
+    endStream();
+    verdict.textContent = "No answer: is the gateway still running?";
+    verdict.dataset.state = "wrong";
+  }
+
+  function beginStream() {
+    const until = performance.now() + LONGEST * 1000;
+    stream.textContent = "Stop the stream";
+    stream.setAttribute("aria-pressed", "true");
+    let due = performance.now();
+    const tick = () => {
+      const now = performance.now();
+      if (now >= until) {
+        endStream();
+        return;
+      }
+      for (let i = 0; due <= now && i < 5; i++) {
+        due += 1000 / rate.value();
+        fire(1).catch(gone);
+      }
+      due = Math.max(due, now - 100); // a page that slept does not make up for it
+    };
+    streaming = setInterval(tick, 10);
+    tick();
+  }
+
+  function endStream() {
+    clearInterval(streaming);
+    streaming = null;
+    stream.textContent = "Start the stream";
+    stream.setAttribute("aria-pressed", "false");
+  }
+
+  function take(asked, answer) {
+    const { predicted, agrees } = model.judge(asked, answer);
+    begun ??= answer.answered;
+    answers += 1;
+    agreed += agrees ? 1 : 0;
+    const left = told(answer, "x-ratelimit-remaining");
+    points.push({
+      at: (answer.answered - begun) / 1000,
+      predicted: told(predicted, "x-ratelimit-remaining"),
+      remaining: answer.status === 200 ? left : null,
+      denied: answer.status === 200 ? null : (left ?? 0),
+    });
+    const cell = (name) => {
+      const [is, was] = [told(answer, name), told(predicted, name)];
+      return is === null && was === null ? "–" : `${is ?? "–"} (${was ?? "–"})`;
+    };
+    rows.unshift([
+      `${((answer.answered - begun) / 1000).toFixed(2)} s`,
+      h("span", { class: answer.status === 200 ? "yes" : "no" }, `${answer.status} (${predicted.status})`),
+      cell("x-ratelimit-remaining"), cell("x-ratelimit-reset"), cell("retry-after"),
+      agrees ? "yes" : h("strong", { class: "no" }, "no"),
+    ]);
+    rows.length = Math.min(rows.length, ROWS);
+    raw.textContent = [`HTTP/1.1 ${answer.status}`, ...answer.headers.map(([name, value]) => `${name}: ${value}`), "", answer.body.trim()].join("\n");
+  }
+
+  function draw() {
+    const last = points.at(-1)?.at ?? 0;
+    points = points.filter(({ at }) => at >= last - SHOWN);
+    points.sort((a, b) => a.at - b.at);
+    const column = (name) => points.map((point) => point[name]);
+    remaining.draw({ at: column("at"), predicted: column("predicted"), remaining: column("remaining"), denied: column("denied") });
+    log.fill(rows);
+    const all = agreed === answers;
+    verdict.textContent = all
+      ? `${count(answers)} ${answers === 1 ? "answer" : "answers"}, all as predicted.`
+      : `${count(agreed)} of ${count(answers)} answers as predicted. Did somebody else use this key, or did the rules change? A new client begins with a full bucket.`;
+    verdict.dataset.state = all ? "right" : "wrong";
+  }
+
+  function clear() {
+    begun = null;
+    points = [];
+    rows = [];
+    [answers, agreed] = [0, 0];
+    endStream();
+    keyField.hidden = isOrders();
+    tenantField.hidden = !isOrders();
+    const header = Object.entries(headers()).map(([name, value]) => ` -H '${name}: ${value}'`).join("");
+    curl.textContent = `for i in 1 2 3; do curl -i${header} ${new URL(place.value, location.href).href}; done`;
+    remaining.draw({ at: [], predicted: [], remaining: [], denied: [] });
+    log.fill([]);
+    delete verdict.dataset.state;
+    verdict.textContent = "Send a request: the answer is drawn on the prediction.";
+  }
+
+  async function newClient() {
+    const name = Math.random().toString(36).slice(2, 8);
+    key.value = `lab-${name}`;
+    tenant.value = `shop-${name}`;
+    try {
+      const now = await (await fetch(gateway.rules, { cache: "no-store" })).text();
+      if (now !== rulesText) {
+        rulesText = now;
+        rulesShown.textContent = now;
+        model.free();
+        model = new Model(Rules, rulesText);
+      }
+    } catch {
+      gone();
+      return;
+    }
+    clear();
+  }
+
+  newClient();
+  return () => {
+    endStream();
+    model.free();
+  };
+}

@@ -1,0 +1,98 @@
+// The section Rules: a rules file, one request, and a log. The three parts are in files of their own;
+// here is what they share: the text, and whether it is right.
+
+import { choice, download, field, h } from "../shared/parts.js";
+import { EXAMPLES, REQUESTS } from "./examples.js";
+import { mountReplay } from "./replay.js";
+import { mountTester } from "./tester.js";
+
+const LABEL = "Rules file, JSON. Tab leaves the editor.";
+
+/**
+ * @param {HTMLElement} host an empty element
+ * @param {{ state: Record<string, string>, setState: (state: Record<string, string>) => void }} page
+ */
+export async function mount(host, page) {
+  const first = EXAMPLES.find(({ id }) => id === page.state.example) ?? EXAMPLES[0];
+  let text = page.state.rules ?? first.text;
+  let errors = [];
+
+  const example = choice([...EXAMPLES.map(({ id, title }) => [id, title]), ["", "My own"]],
+    page.state.rules === undefined ? first.id : "", (id) => start(id));
+  const box = h("div", { class: "editor" });
+  const verdict = h("p", { class: "verdict", role: "status" });
+  const list = h("ol", { class: "errors" });
+  const notices = h("ul", { class: "notices" });
+  const opened = h("input", { type: "file", accept: ".json,application/json", class: "visually-hidden", tabindex: "-1", "aria-hidden": "true",
+    onchange: async () => opened.files[0] && editor.setText(await opened.files[0].text()) });
+  const testerHost = h("div");
+  const replayHost = h("div");
+  host.append(
+    h("p", { class: "lead" },
+      "Write a rules file, ask it about one request, and see whom it would have limited last night. Rules, requests and logs stay in this browser: this page sends them nowhere."),
+    h("div", { class: "two" },
+      h("section", { "aria-labelledby": "rules-file" },
+        h("h3", { id: "rules-file" }, "Rules file"),
+        field("Start from", example), box, verdict, list, notices,
+        h("div", { class: "buttons" },
+          h("button", { type: "button", onclick: () => opened.click() }, "Open a file"), opened,
+          h("button", { type: "button", onclick: () => download("rules.json", "application/json", text) }, "Download the rules"))),
+      h("section", { "aria-labelledby": "rules-request" }, h("h3", { id: "rules-request" }, "One request"), testerHost)),
+    h("section", { "aria-labelledby": "rules-log" }, h("h3", { id: "rules-log" }, "A log"), replayHost));
+
+  const [{ openEditor }, core] = await Promise.all([import("./editor.js"), import("../../pkg/full.js")]);
+  await core.default();
+  const { Rules } = core;
+  const tester = mountTester(testerHost, Rules);
+  const replay = mountReplay(replayHost);
+  const editor = openEditor(box, { text, label: LABEL, onChange: changed });
+  check();
+  if (page.state.rules === undefined) {
+    tester.ask(REQUESTS[first.id]);
+  }
+
+  function start(id) {
+    const chosen = EXAMPLES.find((one) => one.id === id);
+    if (chosen) {
+      editor.setText(chosen.text);
+      example.value = id;
+      page.setState({ example: id });
+      tester.ask(REQUESTS[id]);
+    }
+  }
+
+  function changed(now) {
+    text = now;
+    example.value = EXAMPLES.find((one) => one.text === text)?.id ?? "";
+    page.setState(example.value === "" ? { rules: text } : { example: example.value });
+    check();
+  }
+
+  function check() {
+    errors = Rules.errors(text);
+    let told = [];
+    if (errors.length === 0) {
+      const rules = new Rules(text);
+      told = rules.notices();
+      const names = rules.policies().map(({ name }) => name);
+      verdict.textContent = `The rules are right: ${names.length === 1 ? "one policy" : `${names.length} policies`}, ${names.join(", ")}.`;
+      rules.free();
+    } else {
+      verdict.textContent = errors.length === 1 ? "One error." : `${errors.length} errors.`;
+    }
+    verdict.dataset.state = errors.length === 0 ? "right" : "wrong";
+    list.replaceChildren(...errors.map(({ line, column, path, message }) => h("li", {},
+      h("button", { type: "button", class: "link", onclick: () => editor.goTo(line, column) }, `Line ${line}, column ${column}`),
+      `: ${path ? `${path}: ` : ""}${message}`)));
+    notices.replaceChildren(...told.map(({ policy, message }) => h("li", {}, policy ? `${policy}: ${message}` : message)));
+    editor.mark(errors.map((error) => ({ ...error, severity: "error" })));
+    tester.setRules(errors.length === 0 ? text : null);
+    replay.setRules(errors.length === 0 ? text : null);
+  }
+
+  return () => {
+    editor.close();
+    tester.close();
+    replay.close();
+  };
+}
