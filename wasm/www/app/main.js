@@ -1,0 +1,112 @@
+// The shell: it reads the address, opens the section that it names, and closes the one before. What a
+// section may ask of the page is the object `page` below.
+
+import { h } from "../sections/shared/parts.js";
+import { announce } from "./announce.js";
+import { followTheme } from "./theme.js";
+import { keepOffline } from "./offline.js";
+import { read, throttledReplace, write } from "./route.js";
+import { SECTIONS } from "./sections.js";
+
+const content = document.getElementById("content");
+const tabs = new Map();
+let open = null; // { id, hash, abort, ended }
+const address = throttledReplace((hash) => {
+  open.hash = hash;
+  tabs.get(open.id).href = hash; // a tab leads back to where one was
+});
+
+function makeTabs() {
+  document.getElementById("tabs").append(...SECTIONS.map(({ id, tab }) => {
+    const link = h("a", { href: write(id) }, tab);
+    tabs.set(id, link);
+    return h("li", {}, link);
+  }));
+}
+
+async function show(isFirst) {
+  const asked = read();
+  const section = SECTIONS.find(({ id }) => id === asked.id) ?? SECTIONS[0];
+  const { id } = section;
+  const state = section.id === asked.id ? asked.state : Object.freeze({});
+  const isOther = open?.id !== id;
+  close();
+  const abort = new AbortController();
+  const mine = { id, hash: location.hash, abort, ended: null };
+  open = mine;
+  tabs.get(id).href = write(id, state);
+  for (const [other, link] of tabs) {
+    link.toggleAttribute("data-open", other === id);
+    if (other === id) {
+      link.setAttribute("aria-current", "page");
+      // Within its own row: scrollIntoView would move the page as well.
+      const row = link.closest("nav");
+      row.scrollLeft = link.offsetLeft - (row.clientWidth - link.offsetWidth) / 2;
+    } else {
+      link.removeAttribute("aria-current");
+    }
+  }
+  document.title = `${section.title} · Tollgate lab`;
+  const heading = h("h2", { id: "section-title", tabindex: "-1" }, section.title);
+  const host = h("div", { class: "host", "data-section": id, "aria-busy": "true" });
+  content.replaceChildren(h("article", { "aria-labelledby": "section-title", "data-id": id },
+    heading, h("p", { class: "lead" }, section.lead), host));
+  if (!isFirst && isOther) {
+    heading.focus({ preventScroll: true });
+    scrollTo(0, 0);
+  }
+  const page = {
+    state,
+    setState: (next) => open === mine && address.replace(write(id, next)),
+    announce: (text) => open === mine && announce(text),
+    signal: abort.signal,
+    onTheme: (callback) => document.addEventListener("lab:theme", callback, { signal: abort.signal }),
+  };
+  try {
+    const { mount } = await section.load();
+    if (open !== mine) {
+      return;
+    }
+    const cleanup = await mount(host, page);
+    if (open !== mine) {
+      cleanup?.();
+      return;
+    }
+    mine.ended = cleanup;
+    host.removeAttribute("aria-busy");
+  } catch (error) {
+    if (open === mine) {
+      console.error(error);
+      host.removeAttribute("aria-busy");
+      host.replaceChildren(h("div", { class: "told", "data-state": "wrong", role: "alert" },
+        h("p", {}, `This section did not open: ${error.message}`),
+        h("button", { type: "button", onclick: () => location.reload() }, "Load the page again")));
+    }
+  }
+}
+
+function close() {
+  if (open) {
+    address.forget();
+    open.abort.abort();
+    open.ended?.();
+    open = null;
+  }
+}
+
+makeTabs();
+followTheme(document.getElementById("theme"));
+document.querySelector("a.skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the part behind the # names a section
+  content.focus();
+});
+addEventListener("hashchange", () => {
+  if (location.hash !== open?.hash) {
+    show(false);
+  }
+});
+// A state that waits for its turn must be in the address when it is copied or left.
+addEventListener("pagehide", () => address.flush());
+document.addEventListener("lab:share", () => address.flush());
+show(true);
+keepOffline(document.getElementById("offline"));
