@@ -25,7 +25,8 @@ const FALLBACK = [
 
 /**
  * @param {HTMLElement} host an empty element
- * @param {{ state: Record<string, string>, setState: (state: Record<string, string>) => void }} page
+ * @param {{ state: Record<string, string>, setState: (state: Record<string, string>) => void,
+ *           announce: (text: string) => void }} page
  */
 export function mount(host, page) {
   const settings = { ...DEFAULTS, ...fromState(page.state) };
@@ -59,7 +60,8 @@ export function mount(host, page) {
     h("button", { type: "button", "aria-pressed": "false", "data-preset": one.id, onclick: () => choose(one) }, one.title));
 
   // What is told.
-  const sentence = h("p", { class: "told", role: "status" });
+  const sentence = h("p", { class: "told" });
+  let spoken = "";
   const clock = h("span", { class: "number" }, "0.0 s");
   const figure = (label, explain) => {
     const value = h("dd", { class: "number" }, "0");
@@ -106,14 +108,14 @@ export function mount(host, page) {
   const whoTable = table("Who answered, since the start", ["Answer from", "Requests", "Part"]);
 
   host.append(
-    h("p", { class: "lead" },
-      "Gateways that share a limit count in Redis. Each keeps a few units in hand (a lease), remembers denials, and stops asking when Redis is not well (a breaker). Below runs the engine of the gateways itself, on a network that is played, in virtual time."),
+    h("p", {},
+      "Each gateway keeps a few units in hand (a lease), remembers denials, and stops asking when Redis is not well (a breaker). This is their engine itself, on a network that is played, in virtual time."),
     h("div", { class: "buttons", role: "group", "aria-label": "Scenarios" }, presetButtons),
     sentence,
     h("div", { class: "buttons run" }, runButton, skipButton, anewButton, field("Redis", outage), field("Pace", pace),
       h("p", { class: "clock" }, "Virtual time ", clock)),
     h("dl", { class: "figures" }, Object.values(figures).map(({ element }) => element)),
-    h("div", { class: "plots" },
+    h("div", { class: "bench" }, h("div", { class: "plots" },
       h("div", {}, total.element, redis.element, details("The same as a table", totalTable.element)),
       h("div", {}, latency.element, details("The same as a table", waitTable.element),
         h("h3", {}, "Breakers"), breakers, breakerTold, whoTable.element)),
@@ -121,7 +123,7 @@ export function mount(host, page) {
       h("fieldset", {}, h("legend", {}, "Network and load"), sliders.latency.element, sliders.loss.element, sliders.offered.element),
       h("fieldset", {}, h("legend", {}, "Cluster and policy"),
         ["instances", "keys", "limit", "burst", "lease", "timeout"].map((name) => sliders[name].element),
-        field("Without Redis (on_store_error)", onStoreError))));
+        field("Without Redis (on_store_error)", onStoreError)))));
 
   function send(message) {
     worker?.postMessage(message);
@@ -136,23 +138,22 @@ export function mount(host, page) {
     all = sum([]);
     run += 1;
     outage.value = "";
-    send({ start: options(settings), run, pace: isRunning ? Number(pace.value) : 0 });
+    send({ start: options(settings), run, outageAt: preset?.outageAt, pace: isRunning ? Number(pace.value) : 0 });
     draw();
   }
 
   function receive({ data }) {
     if (data.error) {
-      sentence.textContent = `This cluster cannot be: ${data.error}`;
+      tell(`This cluster cannot be: ${data.error}`);
       return;
     }
     if (data.run !== run) {
       return;
     }
-    const before = samples.at(-1)?.now ?? 0;
     all = sum([all, ...data.samples]);
     samples = [...samples, ...data.samples].slice(-SHOWN * 10 - POINT);
-    if (preset?.outageAt > before && samples.at(-1).now >= preset.outageAt) {
-      setOutage("refused");
+    if (samples.at(-1).isOut && outage.value === "") {
+      outage.value = "refused"; // as the scenario has it
     }
     draw();
   }
@@ -207,9 +208,9 @@ export function mount(host, page) {
     const last = samples.at(-1);
     const open = last ? last.breakers.filter((state) => state > 0).length : 0;
     clock.textContent = `${(now / 1000).toFixed(1)} s`;
-    sentence.textContent = samples.length === 0
+    tell(samples.length === 0
       ? "Choose a scenario, or press Run."
-      : tellCluster(settings, { open, isDown: last?.isOut }, { ...lately, seconds: Math.min(LATELY, now / 1000) });
+      : tellCluster(settings, { open, isDown: last?.isOut }, { ...lately, seconds: Math.min(LATELY, now / 1000) }));
     tellFigures(last, lately);
 
     const points = pointsOf(samples, settings.limit * settings.keys);
@@ -220,6 +221,16 @@ export function mount(host, page) {
       tellTables(points);
     }
     tellBreakers(last?.breakers ?? new Uint8Array(settings.instances), open);
+  }
+
+  /** Shown always; spoken when it says something else, and not for each number that moves. */
+  function tell(text) {
+    sentence.textContent = text;
+    const sense = text.replace(/[\d.,]+/g, "");
+    if (sense !== spoken) {
+      spoken = sense;
+      page.announce(text);
+    }
   }
 
   function tellFigures(last, lately) {

@@ -1,7 +1,8 @@
 // The cluster: the real engine of each instance on a played network, in virtual time. It runs here,
 // beside the page, at the pace that the page asks for.
 //
-// in:  { start: options, run, pace } makes a new one, whose number is `run`; { set: settings } changes
+// in:  { start: options, run, outageAt } makes a new one, whose number is `run`, and whose Redis is gone
+//      after `outageAt` milliseconds, if that is given; { set: settings } changes
 //      what may change while it runs; { outage } is how Redis is away, null when it is there;
 //      { pace } is virtual milliseconds a real one, 0 stands; { skip } lets so many pass at once
 // out: { samples, run } of STEP each; { error }
@@ -17,6 +18,7 @@ const BUDGET = 35;
 const ready = init();
 let cluster = null;
 let number = 0;
+let outageDue = Infinity;
 let pace = 0;
 let owed = 0;
 let last = 0;
@@ -30,12 +32,13 @@ self.onmessage = async ({ data }) => {
   }
 };
 
-function obey({ start, run, set, outage, pace: asked, skip }) {
+function obey({ start, run, outageAt, set, outage, pace: asked, skip }) {
   if (start) {
     cluster?.free();
     cluster = null;
     cluster = new Cluster(start);
     number = run;
+    outageDue = outageAt ?? Infinity;
     owed = 0;
   }
   if (asked !== undefined) {
@@ -50,6 +53,7 @@ function obey({ start, run, set, outage, pace: asked, skip }) {
     cluster.set(set);
   }
   if (outage !== undefined) {
+    outageDue = Infinity;
     cluster.heal();
     if (outage !== null) {
       cluster.outage(outage);
@@ -80,7 +84,12 @@ setInterval(() => {
 function steps(count, until) {
   const samples = [];
   for (let i = 0; i < count && performance.now() < until; i++) {
-    samples.push(cluster.step(STEP));
+    const sample = cluster.step(STEP);
+    samples.push(sample);
+    if (sample.now >= outageDue) {
+      outageDue = Infinity;
+      cluster.outage("refused");
+    }
   }
   return samples;
 }

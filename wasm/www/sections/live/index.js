@@ -19,7 +19,8 @@ const SHOWN = 30;
 
 /**
  * @param {HTMLElement} host an empty element
- * @param {{ state: Record<string, string>, setState: (state: Record<string, string>) => void }} page
+ * @param {{ state: Record<string, string>, setState: (state: Record<string, string>) => void,
+ *           announce: (text: string) => void }} page
  */
 export async function mount(host, page) {
   const gateway = await findGateway();
@@ -34,8 +35,8 @@ export async function mount(host, page) {
 
 function howTo() {
   return h("div", { class: "how-to" },
-    h("p", { class: "lead" }, "No gateway serves this page, so there is nobody to ask. In a clone of Tollgate one command starts a gateway that does, on this machine alone:"),
-    h("pre", { tabindex: "0", "aria-label": "Commands" },
+    h("p", {}, "No gateway serves this page, so there is nobody to ask. In a clone of Tollgate one command starts a gateway that does, on this machine alone:"),
+    h("pre", { class: "raw", tabindex: "0", "aria-label": "Commands" },
       "make run          # NGINX with the module, http://127.0.0.1:8080/\nmake run-envoy    # Envoy with the filter, the same address"),
     h("p", {}, "Open the address, and come back to this section: it sends real requests to the gateway, and draws its answers on what the model of this page predicts from the same rules. They should be equal, field for field."));
 }
@@ -62,11 +63,12 @@ function mountGateway(host, page, gateway, Rules) {
   const sendOne = h("button", { type: "button", class: "primary", onclick: () => guarded(() => fire(1)) }, "Send one");
   const sendMany = h("button", { type: "button", onclick: () => guarded(() => fire(burst.value())) }, "Send the burst");
   const stream = h("button", { type: "button", "aria-pressed": "false", onclick: () => (streaming ? endStream() : beginStream()) }, "Start the stream");
-  const verdict = h("p", { class: "told", role: "status" }, "Send a request: the answer is drawn on the prediction.");
+  const verdict = h("p", { class: "told" }, "Send a request: the answer is drawn on the prediction.");
   const raw = h("pre", { class: "raw", tabindex: "0", "aria-label": "The last answer" }, "No answer yet.");
   const remaining = chart({
     caption: "What is left: the gateway's answers on the model's prediction",
     unit: "X-RateLimit-Remaining",
+    isWhole: true,
     series: [
       { name: "predicted", label: "Predicted", kind: "soft" },
       { name: "remaining", label: "Gateway: admitted", kind: "dots" },
@@ -74,12 +76,12 @@ function mountGateway(host, page, gateway, Rules) {
     ],
   });
   const log = table("The last answers, predicted ones in brackets", ["At", "Status", "Remaining", "Reset", "Retry-After", "As predicted?"], { empty: "No request yet." });
-  const rulesShown = h("pre", { tabindex: "0", "aria-label": "Rules of the gateway" }, rulesText);
-  const curl = h("pre", { tabindex: "0", "aria-label": "Command" });
+  const rulesShown = h("pre", { class: "raw", tabindex: "0", "aria-label": "Rules of the gateway" }, rulesText);
+  const curl = h("pre", { class: "raw", tabindex: "0", "aria-label": "Command" });
 
   host.append(
-    h("p", { class: "lead" }, "This page is served by ", h("strong", {}, gateway.gateway),
-      " with Tollgate. Requests go to it for real; the prediction is made here, from the same rules file, before the answer is looked at."),
+    h("p", {}, "This page is served by ", h("strong", {}, gateway.gateway),
+      " with Tollgate. Requests go to it for real; the prediction is made here, from the same rules file, without a look at the answer."),
     h("div", { class: "settings" },
       h("fieldset", {}, h("legend", {}, "Request"), field("Place", place), keyField, tenantField,
         h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => newClient() }, "A new client"))),
@@ -117,8 +119,7 @@ function mountGateway(host, page, gateway, Rules) {
 
   function gone() {
     endStream();
-    verdict.textContent = "No answer: is the gateway still running?";
-    verdict.dataset.state = "wrong";
+    tell("wrong", "No answer: is the gateway still running?");
   }
 
   function beginStream() {
@@ -183,10 +184,15 @@ function mountGateway(host, page, gateway, Rules) {
     remaining.draw({ at: column("at"), predicted: column("predicted"), remaining: column("remaining"), denied: column("denied") });
     log.fill(rows);
     const all = agreed === answers;
-    verdict.textContent = all
+    tell(all ? "right" : "wrong", all
       ? `${count(answers)} ${answers === 1 ? "answer" : "answers"}, all as predicted.`
-      : `${count(agreed)} of ${count(answers)} answers as predicted. Did somebody else use this key, or did the rules change? A new client begins with a full bucket.`;
-    verdict.dataset.state = all ? "right" : "wrong";
+      : `${count(agreed)} of ${count(answers)} answers as predicted. Did somebody else use this key, or did the rules change? A new client begins with a full bucket.`);
+  }
+
+  function tell(state, text) {
+    verdict.textContent = text;
+    verdict.dataset.state = state;
+    page.announce(text);
   }
 
   function clear() {

@@ -10,7 +10,8 @@ const LABEL = "Rules file, JSON. Tab leaves the editor.";
 
 /**
  * @param {HTMLElement} host an empty element
- * @param {{ state: Record<string, string>, setState: (state: Record<string, string>) => void }} page
+ * @param {{ state: Record<string, string>, setState: (state: Record<string, string>) => void,
+ *           announce: (text: string) => void }} page
  */
 export async function mount(host, page) {
   const first = EXAMPLES.find(({ id }) => id === page.state.example) ?? EXAMPLES[0];
@@ -28,8 +29,7 @@ export async function mount(host, page) {
   const testerHost = h("div");
   const replayHost = h("div");
   host.append(
-    h("p", { class: "lead" },
-      "Write a rules file, ask it about one request, and see whom it would have limited last night. Rules, requests and logs stay in this browser: this page sends them nowhere."),
+    h("p", {}, "Rules, requests and logs stay in this browser: this page sends them nowhere."),
     h("div", { class: "two" },
       h("section", { "aria-labelledby": "rules-file" },
         h("h3", { id: "rules-file" }, "Rules file"),

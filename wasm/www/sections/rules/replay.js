@@ -36,7 +36,7 @@ export function mountReplay(host) {
 
   const figures = h("dl", { class: "figures" });
   const timeline = chart({
-    caption: "Requests over the time of the log",
+    caption: "Requests over the time of the log (UTC)",
     unit: "a second",
     isTime: true,
     series: [
@@ -51,7 +51,7 @@ export function mountReplay(host) {
   const faults = h("div");
   const results = h("div", { class: "results", hidden: true }, figures, notes, faults, timeline.element,
     h("details", {}, h("summary", {}, "The same as a table"), byTime.element),
-    h("div", { class: "two" }, byKey.element, byPolicy.element),
+    byPolicy.element, byKey.element,
     h("div", { class: "buttons" },
       h("button", { type: "button", onclick: () => download("replay.json", "application/json", result.json) }, "Download JSON"),
       h("button", { type: "button", onclick: () => download("replay.csv", "text/csv", result.csv) }, "Download CSV")));

@@ -23,6 +23,7 @@ export function mountTester(host, Rules) {
   const clock = h("span", { class: "number" }, "0 s");
   const status = h("p", { class: "answer", role: "status" }, "Nothing was asked yet.");
   const raw = h("pre", { class: "raw", tabindex: "0", "aria-label": "The answer: what the gateway adds to it" });
+  const client = h("p", { class: "hint" });
   const considered = h("ol", { class: "policies" });
   const send = h("button", { type: "submit", class: "primary" }, "Send");
   const burst = h("button", { type: "button", onclick: () => ask(10) }, "Send 10");
@@ -39,7 +40,7 @@ export function mountTester(host, Rules) {
       h("button", { type: "button", onclick: () => pass(60) }, "+1 min"),
       h("button", { type: "button", onclick: () => forget() }, "Begin anew"),
       h("p", { class: "clock" }, "Time ", clock)));
-  host.append(form, status, raw, h("h4", {}, "Policies, in the order of the file"), considered);
+  host.append(form, status, raw, h("h4", {}, "Policies, in the order of the file"), client, considered);
 
   function pass(more) {
     seconds += more;
@@ -53,6 +54,7 @@ export function mountTester(host, Rules) {
     status.textContent = "All buckets are full again.";
     delete status.dataset.status;
     raw.textContent = "";
+    client.textContent = "";
     considered.replaceChildren();
   }
 
@@ -98,7 +100,7 @@ export function mountTester(host, Rules) {
     list(answer.considered, answer.policies, answer.client);
   }
 
-  function list(all, asked, client) {
+  function list(all, asked, address) {
     considered.replaceChildren(...all.map((one) => {
       const told = [];
       if (!one.applies) {
@@ -116,9 +118,7 @@ export function mountTester(host, Rules) {
         h("strong", {}, one.policy), one.applies ? " applies" : " does not apply", one.isDryRun && " (dry run)", one.hasPenalty && " (with a penalty)",
         h("ul", {}, told.map((line) => h("li", {}, line))));
     }));
-    if (client) {
-      considered.prepend(h("li", { class: "client" }, "The client's address is ", h("code", {}, client)));
-    }
+    client.textContent = address ? `The client's address is ${address}.` : "";
   }
 
   return {

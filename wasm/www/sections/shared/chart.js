@@ -5,39 +5,71 @@ import { h } from "./parts.js";
 
 const HEIGHT = 190;
 
+/** Of a series: its colour, the width of its line (0: dots), its dashes. */
+const KINDS = {
+  soft: ["--soft", 1, [4, 4]],
+  limit: ["--ink", 1.5, [8, 4]],
+  admitted: ["--admitted", 2],
+  denied: ["--denied", 2],
+  warn: ["--warn", 2],
+  accent: ["--accent", 2],
+  dots: ["--admitted", 0],
+  "dots-denied": ["--denied", 0],
+};
+
 /**
- * @param {{ caption: string, unit: string, series: { name: string, label: string, kind: string }[] }} options
- * @returns {{ element: HTMLElement, draw: (columns: Record<string, number[]> & { at: number[] }) => void }}
+ * @param {{ caption: string, unit: string, series: { name: string, label: string, kind: keyof typeof KINDS }[],
+ *           isTime?: boolean, isWhole?: boolean }} options `isTime`: the columns' `at` is seconds since 1970,
+ *   not since the start; `isWhole`: values are counts
+ * @returns {{ element: HTMLElement, draw: (columns: Record<string, (number | null)[]> & { at: number[] }) => void }}
  */
-export function chart({ caption, unit, series, isTime = false }) {
+export function chart({ caption, unit, series, isTime = false, isWhole = false }) {
   const holder = h("div", { class: "plot-holder", role: "img", "aria-label": `${caption}, ${unit}; the same numbers are in the table` });
-  const element = h("figure", { class: "plot" }, h("figcaption", {}, caption, " ", h("span", { class: "hint" }, `(${unit})`)), holder);
+  const element = h("figure", { class: "plot" },
+    h("figcaption", {}, caption, " ", h("span", { class: "hint" }, `(${unit})`)), holder);
   let plot = null;
-  let columns = null;
-  const colour = (name) => getComputedStyle(element).getPropertyValue(name).trim();
-  const KINDS = { soft: ["--soft", 1, [4, 4]], limit: ["--ink", 1.5, [8, 4]], admitted: ["--admitted", 2], denied: ["--denied", 2], warn: ["--warn", 2], accent: ["--accent", 2], dots: ["--admitted", 0], "dots-denied": ["--denied", 0] };
+
   function make() {
-    const axis = () => ({ stroke: () => colour("--soft"), grid: { stroke: () => colour("--line"), width: 1 }, ticks: { show: false } });
+    const colour = (name) => getComputedStyle(element).getPropertyValue(name).trim();
+    const axis = { stroke: () => colour("--soft"), grid: { stroke: () => colour("--line"), width: 1 }, ticks: { show: false } };
+    const at = isTime
+      ? (tick) => new Date(tick * 1000).toISOString().slice(11, 16)
+      : (tick) => `${tick} s`;
+    const lines = series.map(({ label, kind }) => {
+      const [name, width, dash] = KINDS[kind];
+      const stroke = () => colour(name);
+      return width === 0
+        ? { label, stroke, width, paths: () => null, points: { show: true, size: 6, fill: stroke } }
+        : { label, stroke, width, dash, points: { show: false } };
+    });
     plot = new uPlot({
-      width: holder.clientWidth || 300, height: HEIGHT,
+      width: holder.clientWidth, height: HEIGHT,
       tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "UTC"),
       scales: { x: { time: isTime }, y: { range: (_, __, max) => [0, Math.max(max * 1.1, 1)] } },
-      axes: [isTime ? axis() : { ...axis(), values: (_, ticks) => ticks.map((tick) => `${tick} s`) }, { ...axis(), size: 56 }],
-      series: [{ label: "at" }, ...series.map(({ label, kind }) => {
-        const [name, width, dash] = KINDS[kind];
-        return width === 0
-          ? { label, stroke: () => colour(name), width: 0, paths: () => null, points: { show: true, size: 6, fill: () => colour(name) } }
-          : { label, stroke: () => colour(name), width, dash, points: { show: false } };
-      })],
-      legend: { show: true, live: false }, cursor: { show: false },
+      axes: [
+        { ...axis, values: (_, ticks) => ticks.map(at) },
+        { ...axis, size: 56, ...(isWhole ? { incrs: [1, 2, 5, 10, 20, 50, 100] } : {}) },
+      ],
+      series: [{ label: "at" }, ...lines],
+      legend: { show: true, live: false },
+      cursor: { show: false },
     }, [[], ...series.map(() => [])], holder);
     new ResizeObserver(() => plot.setSize({ width: holder.clientWidth, height: HEIGHT })).observe(holder);
+    document.addEventListener("lab:theme", repaint);
   }
+
+  function repaint() {
+    if (element.isConnected) {
+      plot.redraw(false);
+    } else {
+      document.removeEventListener("lab:theme", repaint); // the section was left
+    }
+  }
+
   return {
     element,
-    draw(given) {
-      columns = given;
-      if (!plot && element.isConnected) {
+    draw(columns) {
+      if (!plot && element.isConnected && holder.clientWidth > 0) {
         make();
       }
       plot?.setData([columns.at, ...series.map(({ name }) => columns[name])]);

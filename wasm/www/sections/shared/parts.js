@@ -101,12 +101,14 @@ export function choice(options, value, onChange) {
 /** A table in a frame that scrolls, with its name; `fill` puts rows in it. Numbers stand to the right. */
 export function table(caption, headings, { empty = "Nothing yet.", visible = true } = {}) {
   const body = h("tbody");
+  const heads = headings.map((heading) => h("th", { scope: "col" }, heading));
   const element = h("div", { class: "table-scroll", role: "region", tabindex: "0", "aria-label": caption },
     h("table", {}, h("caption", { class: visible ? null : "visually-hidden" }, caption),
-      h("thead", {}, h("tr", {}, headings.map((heading) => h("th", { scope: "col" }, heading)))), body));
+      h("thead", {}, h("tr", {}, heads)), body));
   const fill = (rows) => {
     const made = rows.map((row) => h("tr", {}, row.map((cell, index) => {
       const isNumber = typeof cell === "number";
+      heads[index].classList.toggle("number", isNumber);
       const content = isNumber ? count(cell) : cell;
       return h(index === 0 ? "th" : "td", { scope: index === 0 ? "row" : null, class: isNumber ? "number" : null }, content);
     })));
