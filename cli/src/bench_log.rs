@@ -4,9 +4,10 @@
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
+use tollgate_core::replay::time;
+
 use crate::args::{BenchLogArgs, LogFormat};
 use crate::failure::Failure;
-use crate::time;
 
 const METHODS: [&str; 8] = ["GET", "GET", "GET", "GET", "GET", "POST", "POST", "DELETE"];
 const PATHS: [&str; 8] = [

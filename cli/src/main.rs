@@ -19,7 +19,6 @@ mod pages;
 mod replay;
 mod rules;
 mod screen;
-mod time;
 
 use std::process::ExitCode;
 

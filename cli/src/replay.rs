@@ -1,38 +1,23 @@
 //! `tollgate replay`: every request of a log, asked of the rules as a host
-//! would ask, with the log's own time as the clock.
-//!
-//! Memory is bounded whatever the log holds: lines pass through one buffer,
-//! counts are kept in the core's fixed table, keys are listed from a sketch,
-//! and spans of time grow longer rather than more.
+//! would ask, with the log's own time as the clock. The core does that; here
+//! are the log's bytes, and what came out as a table, a chart, an SVG.
 
 mod chart;
-mod combined;
-mod csv;
-mod engine;
-mod faults;
 mod input;
-mod json;
-mod record;
-mod report;
 mod svg;
-mod target;
-mod timeline;
-mod top;
+mod text;
 
 use std::fs;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use tollgate_core::policy::Rules;
+use tollgate_core::replay::{Format, Options, Replay, ReplayError};
 
 use crate::args::{LogFormat, ReplayArgs, ReportFormat};
 use crate::failure::{Failure, UNUSABLE};
-use crate::rules;
+use crate::rules::{self, seed};
 use crate::screen::{self, Paint, grouped};
-use engine::{Engine, Gate};
 use input::Input;
-use record::Defaults;
-use report::Report;
 
 pub(crate) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     if args.chart && args.format != ReportFormat::Table {
@@ -44,25 +29,36 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
         return Err(Failure::Usage("only one of LOG and --rules can be - (standard input)".into()));
     }
     let rules = rules::load(&args.rules)?;
-    let gate = Gate::new(&rules, args.capacity)?;
-    let table = gate.table()?;
-    let mut engine = Engine::new(&rules, table, args.buckets as usize);
+    let options = Options {
+        format: match args.log_format {
+            LogFormat::Auto => Format::Auto,
+            LogFormat::Combined => Format::Combined,
+            LogFormat::Json => Format::Json,
+            LogFormat::Csv => Format::Csv,
+        },
+        capacity: args.capacity,
+        buckets: args.buckets as usize,
+        route: args.route.clone(),
+        host: args.host.clone(),
+    };
+    let mut replay =
+        Replay::new(rules, &options, seed()).map_err(|error| Failure::Usage(error.to_string()))?;
     let started = Instant::now();
     let mut input = Input::open(&args.log)?;
-    let read = run(args, &rules, &mut input, &mut engine);
-    let lines = input.lines();
+    let read = run(args, &mut input, &mut replay);
+    let lines = replay.lines();
     input.finish();
     if let Err(failure @ Failure::Log(_)) = read {
         return Err(failure);
     }
-    if engine.totals.requests == 0 && engine.faults.unreadable > 0 && read.is_ok() {
+    if replay.totals().requests == 0 && replay.faults().unreadable > 0 && read.is_ok() {
         return Err(Failure::Log(format!(
             "no line of {} could be read ({}); name its format with --log-format",
             rules::shown(&args.log),
-            engine.faults.told()
+            replay.faults().told()
         )));
     }
-    let report = Report::new(&engine, args.top as usize);
+    let report = replay.report(args.top as usize);
     if let Some(path) = &args.svg {
         let drawn = svg::draw(&report);
         fs::write(path, drawn).map_err(|error| Failure::Write { path: path.clone(), error })?;
@@ -70,7 +66,7 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     let text = match args.format {
         ReportFormat::Json => rules::json(&report)?,
         ReportFormat::Csv => report.csv(),
-        ReportFormat::Table => report.text(Paint::stdout(), args.chart),
+        ReportFormat::Table => text::of(&report, Paint::stdout(), args.chart),
     };
     screen::print(&text)?;
     for note in &report.notes {
@@ -89,44 +85,24 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn run(
-    args: &ReplayArgs,
-    rules: &Rules,
-    input: &mut Input,
-    engine: &mut Engine<'_, '_>,
-) -> Result<(), Failure> {
-    let defaults = Defaults { route: args.route.as_bytes(), host: args.host.as_bytes() };
-    let format = match args.log_format {
-        LogFormat::Auto => detect(args, input)?,
-        named => named,
+/// Pushes the log to its end, or to where it breaks off.
+fn run(args: &ReplayArgs, input: &mut Input, replay: &mut Replay) -> Result<(), Failure> {
+    let refused = |error: ReplayError| match error {
+        ReplayError::Format => Failure::Log(format!(
+            "cannot tell the format of {} from its first lines; name it with --log-format combined, json or csv",
+            rules::shown(&args.log)
+        )),
+        error => Failure::Log(error.to_string()),
     };
-    let read = match format {
-        LogFormat::Json => json::read(input, rules, defaults, engine),
-        LogFormat::Csv => return csv::read(input, rules, defaults, engine, &args.log),
-        LogFormat::Combined | LogFormat::Auto => combined::read(input, rules, defaults, engine),
-    };
-    read.map_err(|error| Failure::Read { path: args.log.clone(), error })
-}
-
-/// By the first lines.
-fn detect(args: &ReplayArgs, input: &mut Input) -> Result<LogFormat, Failure> {
-    let head = input.peek().map_err(|error| Failure::Read { path: args.log.clone(), error })?;
-    let lines = || head.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty());
-    let Some(first) = lines().next() else { return Ok(LogFormat::Combined) };
-    if csv::is_heading(first) {
-        return Ok(LogFormat::Csv);
-    }
-    // The first line may be a broken one: those behind it are asked too.
-    for line in lines().take(100) {
-        if line.starts_with(b"{") {
-            return Ok(LogFormat::Json);
-        }
-        if combined::is_line(line) {
-            return Ok(LogFormat::Combined);
+    loop {
+        match input.read() {
+            Ok([]) => return replay.finish().map_err(refused),
+            Ok(bytes) => replay.push(bytes).map_err(refused)?,
+            Err(error) => {
+                // What came before is reported.
+                replay.finish().map_err(refused)?;
+                return Err(Failure::Read { path: args.log.clone(), error });
+            }
         }
     }
-    Err(Failure::Log(format!(
-        "cannot tell the format of {} from its first lines; name it with --log-format combined, json or csv",
-        rules::shown(&args.log)
-    )))
 }

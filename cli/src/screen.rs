@@ -4,6 +4,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use tollgate_core::policy::Printable;
+pub(crate) use tollgate_core::replay::grouped;
 
 use crate::failure::Failure;
 
@@ -86,19 +87,6 @@ pub(crate) fn note(message: &str) {
 /// The text, fit for a terminal.
 pub(crate) fn clean(text: &str) -> String {
     Printable(text.as_bytes()).to_string()
-}
-
-/// A number with a comma every three digits.
-pub(crate) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
 }
 
 /// `part` of `whole` in per cent with one decimal.

@@ -14,6 +14,7 @@
 //! - [`limiter`] charges several limits at once, all or none;
 //! - `policy` (a feature) reads the rules file that says all of this for a gateway;
 //! - `pages` (of the feature `redis`) counts for workers that share no memory, only small blobs;
+//! - `replay` (a feature) asks a log of the rules;
 //! - `client` (a feature, and the one part with threads, sockets and a clock) shares limits through Redis;
 //! - [`http`] writes the answer as header fields and a problem body.
 //!
@@ -71,6 +72,8 @@ pub mod pages;
 pub mod policy;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(feature = "replay")]
+pub mod replay;
 pub mod slot;
 pub mod table;
 pub mod time;

@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::report::Report;
+use tollgate_core::replay::Report;
+
 use crate::screen::{Paint, grouped};
 
 /// Characters of the longest bar.

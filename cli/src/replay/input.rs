@@ -11,26 +11,14 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::failure::Failure;
 use crate::rules::is_stdin;
 
-/// Bytes of the buffer, and so of the longest line that is read.
-pub(crate) const ROOM: usize = 256 << 10;
+/// Bytes of the buffer.
+const ROOM: usize = 256 << 10;
 
-/// Lines of a log.
+/// A log's bytes.
 pub(crate) struct Input {
     source: Box<dyn Read>,
     buffer: Box<[u8]>,
-    start: usize,
-    end: usize,
-    is_done: bool,
-    lines: u64,
     bar: ProgressBar,
-}
-
-/// One line.
-pub(crate) enum Line<'i> {
-    /// Without its end.
-    Whole(&'i [u8]),
-    /// Longer than the buffer; it was passed over.
-    TooLong,
 }
 
 impl Input {
@@ -66,117 +54,24 @@ impl Input {
             Box::new(raw)
         };
         let buffer = vec![0; ROOM].into_boxed_slice();
-        Ok(Input { source, buffer, start: 0, end: 0, is_done: false, lines: 0, bar })
+        Ok(Input { source, buffer, bar })
     }
 
-    /// The next line; none at the end.
-    pub(crate) fn next(&mut self) -> io::Result<Option<Line<'_>>> {
-        let mut searched = 0;
+    /// The next bytes; none at the end.
+    pub(crate) fn read(&mut self) -> io::Result<&[u8]> {
         loop {
-            let held = self.buffer.get(self.start..self.end).unwrap_or(&[]);
-            if let Some(found) = memchr::memchr(b'\n', held.get(searched..).unwrap_or(&[])) {
-                let (from, to) = (self.start, self.start + searched + found);
-                self.start = to + 1;
-                self.lines += 1;
-                return Ok(self.buffer.get(from..to).map(|line| Line::Whole(without_cr(line))));
-            }
-            searched = held.len();
-            if self.is_done {
-                if held.is_empty() {
-                    return Ok(None);
-                }
-                let (from, to) = (self.start, self.end);
-                self.start = to;
-                self.lines += 1;
-                return Ok(self.buffer.get(from..to).map(|line| Line::Whole(without_cr(line))));
-            }
-            if searched == self.buffer.len() {
-                self.skip_line()?;
-                self.lines += 1;
-                return Ok(Some(Line::TooLong));
-            }
-            self.fill()?;
-        }
-    }
-
-    /// What is buffered, at least one byte unless the log is at its end.
-    pub(crate) fn available(&mut self) -> io::Result<&[u8]> {
-        if self.start == self.end && !self.is_done {
-            self.fill()?;
-        }
-        Ok(self.buffer.get(self.start..self.end).unwrap_or(&[]))
-    }
-
-    /// Takes bytes that [`available`](Self::available) showed.
-    pub(crate) fn consume(&mut self, bytes: usize) {
-        self.start = (self.start + bytes).min(self.end);
-    }
-
-    /// Passes over all up to the next line.
-    pub(crate) fn skip_line(&mut self) -> io::Result<()> {
-        loop {
-            let held = self.available()?;
-            let (len, found) = (held.len(), memchr::memchr(b'\n', held));
-            self.consume(found.map_or(len, |at| at + 1));
-            if found.is_some() || len == 0 {
-                return Ok(());
+            match self.source.read(&mut self.buffer) {
+                Ok(read) => return Ok(self.buffer.get(..read).unwrap_or(&[])),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
             }
         }
-    }
-
-    /// The beginning, up to a full buffer, which stays to be read.
-    pub(crate) fn peek(&mut self) -> io::Result<&[u8]> {
-        let is_line = |held: &[u8]| memchr::memchr(b'\n', held).is_some();
-        while !self.is_done
-            && self.end < self.buffer.len()
-            && (self.end < 4096 || !is_line(self.buffer.get(..self.end).unwrap_or(&[])))
-        {
-            self.fill()?;
-        }
-        if self.buffer.starts_with(b"\xEF\xBB\xBF") && self.start == 0 && self.end >= 3 {
-            self.start = 3; // a byte order mark
-        }
-        Ok(self.buffer.get(self.start..self.end).unwrap_or(&[]))
-    }
-
-    /// How many lines were read.
-    pub(crate) fn lines(&self) -> u64 {
-        self.lines
-    }
-
-    /// Counts a line that was read through [`available`](Self::available).
-    pub(crate) fn count_lines(&mut self, lines: u64) {
-        self.lines = lines;
     }
 
     /// The progress bar goes.
     pub(crate) fn finish(&self) {
         self.bar.finish_and_clear();
     }
-
-    fn fill(&mut self) -> io::Result<()> {
-        if self.start > 0 {
-            self.buffer.copy_within(self.start..self.end, 0);
-            self.end -= self.start;
-            self.start = 0;
-        }
-        loop {
-            match self.source.read(self.buffer.get_mut(self.end..).unwrap_or(&mut [])) {
-                Ok(0) => self.is_done = true,
-                Ok(read) => self.end += read,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => {
-                    self.is_done = true;
-                    return Err(error);
-                }
-            }
-            return Ok(());
-        }
-    }
-}
-
-fn without_cr(line: &[u8]) -> &[u8] {
-    line.strip_suffix(b"\r").unwrap_or(line)
 }
 
 /// Drawn only where standard error is a terminal.

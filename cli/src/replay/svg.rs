@@ -3,9 +3,9 @@
 
 use std::fmt::Write as _;
 
-use super::report::{BucketRow, Report};
+use tollgate_core::replay::{BucketRow, Report, time};
+
 use crate::screen::{grouped, percent};
-use crate::time;
 
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 260.0;

@@ -1,34 +1,37 @@
 //! One request, as a line of a log tells it.
 
-use std::net::IpAddr;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::net::IpAddr;
 
-use tollgate_core::Nanos;
-use tollgate_core::policy::Attributes;
-pub(crate) use tollgate_core::policy::MAX_HEADERS;
+use crate::policy::Attributes;
+pub(super) use crate::policy::MAX_HEADERS;
+use crate::time::Nanos;
 
 /// What lines that do not tell are taken to mean.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Defaults<'d> {
-    pub(crate) route: &'d [u8],
-    pub(crate) host: &'d [u8],
+pub(super) struct Defaults<'d> {
+    pub(super) route: &'d [u8],
+    pub(super) host: &'d [u8],
 }
 
 /// A request and when it came.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Record<'l> {
-    pub(crate) at: Nanos,
-    pub(crate) request: Attributes<'l>,
+pub(super) struct Record<'l> {
+    pub(super) at: Nanos,
+    pub(super) request: Attributes<'l>,
     /// Was it answered 429 in its own time?
-    pub(crate) was_limited: bool,
+    pub(super) was_limited: bool,
 }
 
 /// Values of header fields, in the order in which the rules name them.
-pub(crate) type Headers<'l> = [Option<&'l [u8]>; MAX_HEADERS];
+pub(super) type Headers<'l> = [Option<&'l [u8]>; MAX_HEADERS];
 
 /// A field of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Slot {
+pub(super) enum Slot {
     Time,
     /// Seconds with three decimals: better than a time in whole seconds.
     Msec,
@@ -48,11 +51,11 @@ pub(crate) enum Slot {
 }
 
 /// Slots that are no header fields.
-pub(crate) const PLAIN_SLOTS: usize = 11;
+pub(super) const PLAIN_SLOTS: usize = 11;
 
 impl Slot {
     /// By the names that NGINX's variables and other logs give.
-    pub(crate) fn named(name: &[u8], headers: &[String]) -> Option<Slot> {
+    pub(super) fn named(name: &[u8], headers: &[String]) -> Option<Slot> {
         Some(match name {
             b"time" | b"time_iso8601" | b"time_local" | b"timestamp" | b"@timestamp" | b"ts" => Slot::Time,
             b"msec" => Slot::Msec,
@@ -73,7 +76,7 @@ impl Slot {
     }
 
     /// Where its value goes.
-    pub(crate) fn index(self) -> usize {
+    pub(super) fn index(self) -> usize {
         match self {
             Slot::Time => 0,
             Slot::Msec => 1,
@@ -92,7 +95,7 @@ impl Slot {
 }
 
 /// A header field by its name, in any case and with `_` for `-`.
-pub(crate) fn header_slot(name: &[u8], headers: &[String]) -> Option<Slot> {
+pub(super) fn header_slot(name: &[u8], headers: &[String]) -> Option<Slot> {
     let same = |(&a, &b): (&u8, &u8)| a == b || (a == b'-' && b == b'_') || a == b.to_ascii_lowercase();
     let is = |known: &String| known.len() == name.len() && known.as_bytes().iter().zip(name).all(same);
     let place = headers.iter().position(is)?;
@@ -100,24 +103,24 @@ pub(crate) fn header_slot(name: &[u8], headers: &[String]) -> Option<Slot> {
 }
 
 /// What stands for "nothing" in a log.
-pub(crate) fn told(value: &[u8]) -> Option<&[u8]> {
+pub(super) fn told(value: &[u8]) -> Option<&[u8]> {
     (!matches!(value, b"" | b"-")).then_some(value)
 }
 
 /// Who opened the connection; `Err` if that is no address.
-pub(crate) fn peer(text: &[u8]) -> Result<Option<IpAddr>, &'static str> {
+pub(super) fn peer(text: &[u8]) -> Result<Option<IpAddr>, &'static str> {
     match told(text) {
         None => Ok(None),
         Some(local) if local.starts_with(b"unix:") => Ok(None),
         Some(text) => {
-            let address = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+            let address = core::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
             address.map(Some).ok_or("the client's address is not one")
         }
     }
 }
 
 /// A host without its port.
-pub(crate) fn host_name(host: &[u8]) -> &[u8] {
+pub(super) fn host_name(host: &[u8]) -> &[u8] {
     if host.starts_with(b"[") {
         return host.iter().position(|&byte| byte == b']').map_or(host, |end| host.split_at(end + 1).0);
     }
@@ -125,7 +128,7 @@ pub(crate) fn host_name(host: &[u8]) -> &[u8] {
 }
 
 /// The method and target of a request line, if it is one.
-pub(crate) fn request_line(line: &[u8]) -> Option<(&[u8], &[u8])> {
+pub(super) fn request_line(line: &[u8]) -> Option<(&[u8], &[u8])> {
     let space = memchr::memchr(b' ', line)?;
     let (method, rest) = line.split_at_checked(space)?;
     let rest = rest.get(1..)?;
@@ -142,44 +145,44 @@ pub(crate) fn request_line(line: &[u8]) -> Option<(&[u8], &[u8])> {
 /// The values of a line in owned memory, for formats whose values must be
 /// decoded.
 #[derive(Debug)]
-pub(crate) struct Values {
-    pub(crate) bytes: Vec<u8>,
+pub(super) struct Values {
+    pub(super) bytes: Vec<u8>,
     spans: Vec<Option<(usize, usize)>>,
 }
 
 impl Values {
-    pub(crate) fn new(headers: usize) -> Values {
+    pub(super) fn new(headers: usize) -> Values {
         Values { bytes: Vec::new(), spans: vec![None; PLAIN_SLOTS + headers] }
     }
 
-    pub(crate) fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.bytes.clear();
         self.spans.fill(None);
     }
 
     /// Takes a value.
-    pub(crate) fn put(&mut self, slot: Slot, value: &[u8]) {
+    pub(super) fn put(&mut self, slot: Slot, value: &[u8]) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(value);
         self.mark(slot, start, self.bytes.len());
     }
 
     /// Takes a value that was written into `bytes`.
-    pub(crate) fn mark(&mut self, slot: Slot, start: usize, end: usize) {
+    pub(super) fn mark(&mut self, slot: Slot, start: usize, end: usize) {
         if let Some(span) = self.spans.get_mut(slot.index()) {
             *span = Some((start, end));
         }
     }
 
-    pub(crate) fn get(&self, slot: Slot) -> Option<&[u8]> {
+    pub(super) fn get(&self, slot: Slot) -> Option<&[u8]> {
         let (start, end) = (*self.spans.get(slot.index())?)?;
         told(self.bytes.get(start..end)?)
     }
 
     /// The request that they are; `scratch` is for a path that must be made.
-    pub(crate) fn record<'v>(
+    pub(super) fn record<'v>(
         &'v self,
-        clock: &mut crate::time::Clock,
+        clock: &mut super::time::Clock,
         defaults: Defaults<'v>,
         headers: &'v mut Headers<'v>,
         scratch: &'v mut Vec<u8>,

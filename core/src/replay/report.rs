@@ -1,73 +1,99 @@
-//! What came out of a replay, as a table, as JSON and as CSV.
+//! What came out of a replay, for JSON and as CSV.
 
-use std::fmt::Write as _;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt::Write as _;
 
 use serde::Serialize;
-use tollgate_core::limit::Algorithm;
-use tollgate_core::policy::{HeaderUse, Store};
 
-use super::chart;
-use super::engine::{Engine, PolicyTotals, Totals};
+use super::engine::{Counts, PolicyTotals, Totals};
 use super::faults::Faults;
-use crate::screen::{Paint, grouped, percent, table};
-use crate::time;
+use super::{grouped, time};
+use crate::limit::Algorithm;
+use crate::policy::{HeaderUse, Rules, Store};
+use crate::table::Stats;
 
-#[derive(Serialize)]
-pub(crate) struct Report<'e> {
+/// What came out; it serialises to what `tollgate replay --format json` prints.
+#[derive(Debug, Serialize)]
+pub struct Report<'e> {
+    /// Of all requests.
     #[serde(flatten)]
-    pub(crate) totals: Totals,
-    pub(crate) first: Option<String>,
-    pub(crate) last: Option<String>,
-    pub(crate) policies: Vec<PolicyRow<'e>>,
+    pub totals: Totals,
+    /// The earliest time, ISO 8601.
+    pub first: Option<String>,
+    /// The latest.
+    pub last: Option<String>,
+    /// By policy, in file order.
+    pub policies: Vec<PolicyRow<'e>>,
     /// Those limited most.
-    pub(crate) keys: Vec<KeyRow<'e>>,
-    pub(crate) bucket_seconds: u64,
-    pub(crate) buckets: Vec<BucketRow>,
-    pub(crate) faults: &'e Faults,
-    pub(crate) evictions: u64,
+    pub keys: Vec<KeyRow<'e>>,
+    /// Seconds of a span of time.
+    pub bucket_seconds: u64,
+    /// Over time.
+    pub buckets: Vec<BucketRow>,
+    /// Lines that were left out.
+    pub faults: &'e Faults,
+    /// Keys that began anew, as there were too many.
+    pub evictions: u64,
     /// What the reader should know.
-    pub(crate) notes: Vec<String>,
+    pub notes: Vec<String>,
+    /// Nanoseconds from the first request to the last.
     #[serde(skip)]
-    span: u64,
+    pub span: u64,
 }
 
-#[derive(Serialize)]
-pub(crate) struct PolicyRow<'e> {
-    pub(crate) name: &'e str,
+/// One policy.
+#[derive(Debug, Serialize)]
+pub struct PolicyRow<'e> {
+    /// Its name.
+    pub name: &'e str,
+    /// Of the requests that it applied to.
     #[serde(flatten)]
-    pub(crate) totals: PolicyTotals,
+    pub totals: PolicyTotals,
 }
 
-#[derive(Serialize)]
-pub(crate) struct KeyRow<'e> {
-    pub(crate) policy: &'e str,
-    pub(crate) key: Vec<Part>,
+/// One key of one policy.
+#[derive(Debug, Serialize)]
+pub struct KeyRow<'e> {
+    /// The policy.
+    pub policy: &'e str,
+    /// What it counts by.
+    pub key: Vec<Part>,
     /// Denied, or denied in a dry run.
-    pub(crate) denied: u64,
+    pub denied: u64,
     /// `denied` is too large by at most this.
-    pub(crate) error: u64,
-    pub(crate) admitted: u64,
+    pub error: u64,
+    /// Requests that were admitted.
+    pub admitted: u64,
     /// If not, `admitted` may be too small.
-    pub(crate) exact: bool,
+    pub exact: bool,
 }
 
-#[derive(Serialize)]
-pub(crate) struct Part {
-    part: String,
-    value: String,
+/// One part of a key.
+#[derive(Debug, Serialize)]
+pub struct Part {
+    /// As the rules file names it.
+    pub part: String,
+    /// Its value; of a credential the beginning of its digest.
+    pub value: String,
 }
 
-#[derive(Serialize)]
-pub(crate) struct BucketRow {
-    pub(crate) time: String,
-    pub(crate) admitted: u64,
-    pub(crate) denied: u64,
-    pub(crate) unidentified: u64,
+/// One span of time.
+#[derive(Debug, Serialize)]
+pub struct BucketRow {
+    /// When it begins, ISO 8601.
+    pub time: String,
+    /// Requests that were admitted.
+    pub admitted: u64,
+    /// Requests that were denied.
+    pub denied: u64,
+    /// Requests without an identity that is required.
+    pub unidentified: u64,
 }
 
 impl<'e> Report<'e> {
-    pub(crate) fn new(engine: &'e Engine<'_, '_>, top: usize) -> Report<'e> {
-        let rules = engine.rules;
+    pub(super) fn new(rules: &'e Rules, engine: &'e Counts, stats: Stats, top: usize) -> Report<'e> {
         let policies = rules.policies().iter().zip(&engine.policies);
         let key = |policy: usize, key: &[u8]| {
             let fields = rules.key_fields(policy, key).into_iter();
@@ -100,101 +126,15 @@ impl<'e> Report<'e> {
             bucket_seconds: engine.timeline.width(),
             buckets: buckets.collect(),
             faults: &engine.faults,
-            evictions: engine.table.stats().evictions + engine.table.stats().row_evictions,
-            notes: notes(engine),
+            evictions: stats.evictions + stats.row_evictions,
+            notes: notes(rules, engine, stats),
             span: engine.span.map_or(0, |(first, last)| last - first),
         }
     }
 
-    pub(crate) fn text(&self, paint: Paint, is_chart: bool) -> String {
-        let mut out = String::new();
-        let Totals { requests, admitted, denied, unidentified, unlimited, logged_429 } = self.totals;
-        let requests_told = paint.bold(&format!("{} requests", grouped(requests)));
-        let _ = match (&self.first, &self.last) {
-            (Some(first), Some(last)) => {
-                writeln!(
-                    out,
-                    "{requests_told} in {} of the log's time, {first} to {last}",
-                    time::span(self.span)
-                )
-            }
-            _ => writeln!(out, "{requests_told}"),
-        };
-        out.push('\n');
-        let mut line = |name: &str, count: u64, paint: &dyn Fn(&str) -> String| {
-            let told = format!("{name:<12} {:>14}  {:>8}", grouped(count), percent(count, requests));
-            let _ = writeln!(out, "  {}", paint(&told));
-        };
-        let plain = |text: &str| text.to_owned();
-        line("admitted", admitted, &|text| paint.green(text));
-        line("denied", denied, &|text| if denied > 0 { paint.red(text) } else { text.to_owned() });
-        if unidentified > 0 {
-            line("unidentified", unidentified, &|text| paint.yellow(text));
-        }
-        if unlimited > 0 {
-            line("(unlimited)", unlimited, &plain);
-        }
-        if logged_429 > 0 {
-            line("(logged 429)", logged_429, &plain);
-        }
-        if requests > 0 {
-            let _ = write!(out, "\n{}\n{}", paint.bold("By policy"), self.policy_table(paint));
-            if !self.keys.is_empty() {
-                let title = format!("By key, the {} denied most", self.keys.len());
-                let _ = write!(out, "\n{}\n{}", paint.bold(&title), self.key_table(paint));
-            }
-            let width = time::span(self.bucket_seconds.saturating_mul(1_000_000_000));
-            let title = format!("Over time (UTC), in spans of {width}");
-            let drawn = if is_chart { chart::draw(self, paint) } else { self.time_table(paint) };
-            let _ = write!(out, "\n{}\n{drawn}", paint.bold(&title));
-        }
-        out
-    }
-
-    fn policy_table(&self, paint: Paint) -> String {
-        let heading = [
-            "policy",
-            "requests",
-            "admitted",
-            "denied",
-            "denied %",
-            "by others",
-            "would deny",
-            "unidentified",
-        ];
-        let rows = self.policies.iter().map(|PolicyRow { name, totals }| {
-            vec![
-                (*name).to_owned(),
-                grouped(totals.requests),
-                grouped(totals.admitted),
-                grouped(totals.denied),
-                percent(totals.denied, totals.requests),
-                grouped(totals.denied_by_others),
-                grouped(totals.would_deny),
-                grouped(totals.unidentified),
-            ]
-        });
-        table(paint, &heading, &rows.collect::<Vec<_>>(), 1)
-    }
-
-    fn key_table(&self, paint: Paint) -> String {
-        let rows = self.keys.iter().map(|row| {
-            let [most, least] = if row.exact { ["", ""] } else { ["≤ ", "≥ "] };
-            let (denied, admitted) = (grouped(row.denied), grouped(row.admitted));
-            vec![row.policy.to_owned(), row.label(), format!("{most}{denied}"), format!("{least}{admitted}")]
-        });
-        table(paint, &["policy", "key", "denied", "admitted"], &rows.collect::<Vec<_>>(), 2)
-    }
-
-    fn time_table(&self, paint: Paint) -> String {
-        let rows = self.buckets.iter().map(|row| {
-            vec![row.time.clone(), grouped(row.admitted), grouped(row.denied), grouped(row.unidentified)]
-        });
-        table(paint, &["from", "admitted", "denied", "unidentified"], &rows.collect::<Vec<_>>(), 1)
-    }
-
     /// One table: a row says in its first column what it is about.
-    pub(crate) fn csv(&self) -> String {
+    #[must_use]
+    pub fn csv(&self) -> String {
         let mut out = String::from(
             "section,policy,key,time,requests,admitted,denied,denied_by_others,would_deny,unidentified\n",
         );
@@ -233,7 +173,9 @@ impl<'e> Report<'e> {
 }
 
 impl KeyRow<'_> {
-    fn label(&self) -> String {
+    /// All parts in one line.
+    #[must_use]
+    pub fn label(&self) -> String {
         let parts: Vec<_> = self.key.iter().map(|part| format!("{}={}", part.part, part.value)).collect();
         parts.join(" ")
     }
@@ -241,10 +183,10 @@ impl KeyRow<'_> {
 
 /// A field of CSV (RFC 4180).
 fn quoted(text: &str) -> String {
-    if text.contains([',', '"']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+    if text.contains([',', '"']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_string() }
 }
 
-fn notes(engine: &Engine<'_, '_>) -> Vec<String> {
+fn notes(rules: &Rules, engine: &Counts, stats: Stats) -> Vec<String> {
     let mut notes = Vec::new();
     let faults = &engine.faults;
     if faults.unreadable > 0 {
@@ -259,7 +201,7 @@ fn notes(engine: &Engine<'_, '_>) -> Vec<String> {
             named.join(", ")
         ));
     }
-    if let Some(header) = engine.missing {
+    if let Some(header) = &engine.missing {
         notes.push(format!(
             "{} requests lack an identity that the rules require, and would be answered 401; the first lacks \
              the header field {header}. If the log does not hold it, log it: a JSON log names it {}",
@@ -267,8 +209,7 @@ fn notes(engine: &Engine<'_, '_>) -> Vec<String> {
             format_args!("http_{}", header.replace('-', "_"))
         ));
     }
-    untold(engine, &mut notes);
-    let stats = engine.table.stats();
+    untold(rules, engine, &mut notes);
     if stats.evictions > 0 {
         notes.push(format!(
             "more keys were active at once than {} places hold: {} began anew; raise --capacity",
@@ -289,7 +230,7 @@ fn notes(engine: &Engine<'_, '_>) -> Vec<String> {
             grouped(engine.overflows)
         ));
     }
-    for policy in engine.rules.policies() {
+    for policy in rules.policies() {
         if policy.all_limits().any(|limit| limit.algorithm() == Algorithm::Concurrency) {
             notes.push(format!(
                 "policy {}: a log does not tell how many requests were in flight, so its concurrency is not judged",
@@ -297,7 +238,7 @@ fn notes(engine: &Engine<'_, '_>) -> Vec<String> {
             ));
         }
     }
-    if engine.rules.policies().iter().any(|policy| policy.store() == Store::Redis) {
+    if rules.policies().iter().any(|policy| policy.store() == Store::Redis) {
         notes.push("policies that count in Redis were counted as if this log were all traffic".into());
     }
     notes
@@ -305,11 +246,10 @@ fn notes(engine: &Engine<'_, '_>) -> Vec<String> {
 
 /// Header fields that the rules look at and no line tells: what was counted is
 /// not what a host would count.
-fn untold(engine: &Engine<'_, '_>, notes: &mut Vec<String>) {
+fn untold(rules: &Rules, engine: &Counts, notes: &mut Vec<String>) {
     if engine.totals.requests == 0 {
         return;
     }
-    let rules = engine.rules;
     for (header, _) in rules.headers().iter().zip(engine.told).filter(|(_, told)| !told) {
         let mut effects = Vec::new();
         for policy in rules.policies() {

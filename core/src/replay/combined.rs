@@ -8,55 +8,54 @@
 //! the two before it may be missing. A quote inside of a field is escaped, so
 //! the first one in a line begins the request, whatever the user's name is.
 
-use std::io;
-
-use tollgate_core::policy::{Attributes, Rules};
+use alloc::vec::Vec;
 
 use super::engine::Engine;
-use super::input::{Input, Line};
 use super::record::{Defaults, Headers, MAX_HEADERS, Record, Slot, header_slot, peer, request_line, told};
 use super::target;
-use crate::time::{self, Clock};
+use super::time::{self, Clock};
+use crate::policy::{Attributes, Rules};
 
 /// `30/Nov/2026:00:06:06 +0000`.
 const TIME: usize = 26;
 
-/// Reads a log to its end.
-pub(crate) fn read(
-    input: &mut Input,
-    rules: &Rules,
-    defaults: Defaults<'_>,
-    engine: &mut Engine<'_, '_>,
-) -> io::Result<()> {
-    let place = |name: &[u8]| match header_slot(name, rules.headers()) {
-        Some(Slot::Header(place)) => Some(usize::from(place)),
-        _ => None,
-    };
-    let places = [place(b"referer"), place(b"user-agent"), place(b"x-forwarded-for")];
-    let mut clock = Clock::default();
-    let mut scratch = Scratch::default();
-    loop {
-        let number = input.lines() + 1;
-        let read = match input.next()? {
-            None => return Ok(()),
-            Some(Line::TooLong) => Err("longer than 256 KiB"),
-            Some(Line::Whole(b"")) => continue,
-            Some(Line::Whole(line)) => Fields::split(line, places).and_then(|fields| {
-                let mut headers: Headers<'_> = [None; MAX_HEADERS];
-                let record =
-                    fields.record(rules, places, defaults, &mut clock, &mut headers, &mut scratch)?;
-                engine.ask(&record, number);
-                Ok(())
-            }),
+/// Reads lines of one log.
+#[derive(Debug)]
+pub(super) struct Combined {
+    places: [Option<usize>; 3],
+    clock: Clock,
+    scratch: Scratch,
+}
+
+impl Combined {
+    pub(super) fn new(rules: &Rules) -> Combined {
+        let place = |name: &[u8]| match header_slot(name, rules.headers()) {
+            Some(Slot::Header(place)) => Some(usize::from(place)),
+            _ => None,
         };
-        if let Err(reason) = read {
-            engine.faults.unreadable(number, reason);
-        }
+        let places = [place(b"referer"), place(b"user-agent"), place(b"x-forwarded-for")];
+        Combined { places, clock: Clock::default(), scratch: Scratch::default() }
+    }
+
+    /// Asks the rules about one line.
+    pub(super) fn line(
+        &mut self,
+        line: &[u8],
+        number: u64,
+        defaults: Defaults<'_>,
+        engine: &mut Engine<'_>,
+    ) -> Result<(), &'static str> {
+        let Combined { places, clock, scratch } = self;
+        let fields = Fields::split(line, *places)?;
+        let mut headers: Headers<'_> = [None; MAX_HEADERS];
+        let record = fields.record(engine.rules, *places, defaults, clock, &mut headers, scratch)?;
+        engine.ask(&record, number);
+        Ok(())
     }
 }
 
 /// Does a line look like one of this format?
-pub(crate) fn is_line(line: &[u8]) -> bool {
+pub(super) fn is_line(line: &[u8]) -> bool {
     Fields::split(line, [None; 3]).is_ok_and(|fields| time::parse(fields.time).is_some())
 }
 

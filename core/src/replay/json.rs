@@ -1,51 +1,46 @@
 //! Logs of one JSON object a line, as NGINX's `escape=json` writes them.
 
-use std::borrow::Cow;
-use std::fmt;
-use std::io;
+use alloc::borrow::Cow;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use tollgate_core::policy::Rules;
 
 use super::engine::Engine;
-use super::input::{Input, Line};
 use super::record::{Defaults, MAX_HEADERS, Slot, Values};
-use crate::time::Clock;
+use super::time::Clock;
+use crate::policy::Rules;
 
-/// Reads a log to its end.
-pub(crate) fn read(
-    input: &mut Input,
-    rules: &Rules,
-    defaults: Defaults<'_>,
-    engine: &mut Engine<'_, '_>,
-) -> io::Result<()> {
-    let names = rules.headers();
-    let mut values = Values::new(names.len());
-    let mut clock = Clock::default();
-    let mut scratch = Vec::new();
-    loop {
-        let number = input.lines() + 1;
-        let line = match input.next()? {
-            None => return Ok(()),
-            Some(Line::TooLong) => {
-                engine.faults.unreadable(number, "longer than 256 KiB");
-                continue;
-            }
-            Some(Line::Whole(line)) => line.trim_ascii(),
-        };
-        if line.is_empty() {
-            continue;
-        }
+/// Reads lines of one log.
+#[derive(Debug)]
+pub(super) struct Json {
+    values: Values,
+    clock: Clock,
+    scratch: Vec<u8>,
+}
+
+impl Json {
+    pub(super) fn new(rules: &Rules) -> Json {
+        Json { values: Values::new(rules.headers().len()), clock: Clock::default(), scratch: Vec::new() }
+    }
+
+    /// Asks the rules about one line.
+    pub(super) fn line(
+        &mut self,
+        line: &[u8],
+        number: u64,
+        defaults: Defaults<'_>,
+        engine: &mut Engine<'_>,
+    ) -> Result<(), &'static str> {
+        let Json { values, clock, scratch } = self;
         values.clear();
-        let read = object(line, names, &mut values).and_then(|()| {
-            let mut headers = [None; MAX_HEADERS];
-            let record = values.record(&mut clock, defaults, &mut headers, &mut scratch)?;
-            engine.ask(&record, number);
-            Ok(())
-        });
-        if let Err(reason) = read {
-            engine.faults.unreadable(number, reason);
-        }
+        object(line, engine.rules.headers(), values)?;
+        let mut headers = [None; MAX_HEADERS];
+        let record = values.record(clock, defaults, &mut headers, scratch)?;
+        engine.ask(&record, number);
+        Ok(())
     }
 }
 
@@ -60,7 +55,7 @@ fn object(line: &[u8], headers: &[String], values: &mut Values) -> Result<(), &'
 /// be. A byte that is none becomes the character of that number: requests that
 /// differ still do.
 fn utf8(line: &[u8]) -> Cow<'_, str> {
-    if let Ok(text) = std::str::from_utf8(line) {
+    if let Ok(text) = core::str::from_utf8(line) {
         return Cow::Borrowed(text);
     }
     let mut text = String::with_capacity(line.len() * 2);

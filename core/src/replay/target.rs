@@ -2,8 +2,10 @@
 //! without query and fragment, percent signs decoded, `.` and `..` resolved, slashes
 //! merged.
 
+use alloc::vec::Vec;
+
 /// The path of a request target. `scratch` holds it if it had to be made.
-pub(crate) fn path<'t>(target: &'t [u8], scratch: &'t mut Vec<u8>) -> &'t [u8] {
+pub(super) fn path<'t>(target: &'t [u8], scratch: &'t mut Vec<u8>) -> &'t [u8] {
     let path = without_query(without_origin(target));
     if is_plain(path) {
         return path;
@@ -13,7 +15,7 @@ pub(crate) fn path<'t>(target: &'t [u8], scratch: &'t mut Vec<u8>) -> &'t [u8] {
 }
 
 /// What stands before a `?` or `#`.
-pub(crate) fn without_query(target: &[u8]) -> &[u8] {
+pub(super) fn without_query(target: &[u8]) -> &[u8] {
     match memchr::memchr2(b'?', b'#', target) {
         Some(end) => target.get(..end).unwrap_or(target),
         None => target,
@@ -88,6 +90,7 @@ fn hex(digit: u8) -> Option<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::string::String;
     use proptest::prelude::*;
 
     #[test]

@@ -9,31 +9,33 @@
 //! The core has one for processes to share, of some dozens of places; this one
 //! is a single thread's, of thousands, and counts what was admitted as well.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use alloc::vec::Vec;
+use core::hash::{BuildHasherDefault, Hasher};
+
+use hashbrown::HashMap;
 
 /// How many keys are followed.
 const PLACES: usize = 4096;
 
 /// A key and its counts.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
-    pub(crate) policy: usize,
-    pub(crate) key: Vec<u8>,
+pub(super) struct Entry {
+    pub(super) policy: usize,
+    pub(super) key: Vec<u8>,
     /// Denied, or denied in a dry run; too large by at most `error`.
-    pub(crate) limited: u64,
-    pub(crate) error: u64,
+    pub(super) limited: u64,
+    pub(super) error: u64,
     /// Requests let through, of those since it has its place.
-    pub(crate) admitted: u64,
+    pub(super) admitted: u64,
     /// Was it followed from the first request on?
-    pub(crate) is_exact: bool,
+    pub(super) is_exact: bool,
     fingerprint: u64,
     /// Its place in the heap.
     at: usize,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Top {
+pub(super) struct Top {
     entries: Vec<Entry>,
     /// Entries by their fingerprints, which are good hashes already.
     index: HashMap<u64, usize, BuildHasherDefault<Same>>,
@@ -43,7 +45,7 @@ pub(crate) struct Top {
 
 impl Top {
     /// Counts one answer.
-    pub(crate) fn count(
+    pub(super) fn count(
         &mut self,
         policy: usize,
         fingerprint: u64,
@@ -83,9 +85,9 @@ impl Top {
     }
 
     /// The entries limited most.
-    pub(crate) fn most(&self, count: usize) -> Vec<&Entry> {
+    pub(super) fn most(&self, count: usize) -> Vec<&Entry> {
         let mut all: Vec<_> = self.entries.iter().collect();
-        let order = |entry: &&Entry| (std::cmp::Reverse(entry.limited), std::cmp::Reverse(entry.admitted));
+        let order = |entry: &&Entry| (core::cmp::Reverse(entry.limited), core::cmp::Reverse(entry.admitted));
         all.sort_by(|a, b| (order(a), a.policy, &a.key).cmp(&(order(b), b.policy, &b.key)));
         all.truncate(count);
         all

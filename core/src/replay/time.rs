@@ -5,7 +5,11 @@
 //! for every line; this reads 26 bytes, and only when they are not those of
 //! the line before.
 
-use tollgate_core::Nanos;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::time::Nanos;
 
 const SECOND: u64 = 1_000_000_000;
 const MONTHS: [&[u8; 3]; 12] =
@@ -16,7 +20,7 @@ const MAX_TEXT: usize = 40;
 /// Reads instants; remembers the last, as the next line is mostly of the same
 /// second.
 #[derive(Debug)]
-pub(crate) struct Clock {
+pub struct Clock {
     text: [u8; MAX_TEXT],
     len: usize,
     at: Nanos,
@@ -29,7 +33,8 @@ impl Default for Clock {
 }
 
 impl Clock {
-    pub(crate) fn read(&mut self, text: &[u8]) -> Option<Nanos> {
+    /// Reads an instant; none if it is in no known form.
+    pub fn read(&mut self, text: &[u8]) -> Option<Nanos> {
         if self.len > 0 && self.text.get(..self.len) == Some(text) {
             return Some(self.at);
         }
@@ -41,7 +46,8 @@ impl Clock {
 }
 
 /// Reads an instant in any of the forms.
-pub(crate) fn parse(text: &[u8]) -> Option<Nanos> {
+#[must_use]
+pub fn parse(text: &[u8]) -> Option<Nanos> {
     match text {
         _ if text.len() > MAX_TEXT => None,
         [_, _, b'/', ..] => parse_nginx(text),
@@ -106,7 +112,7 @@ fn parse_epoch(text: &[u8]) -> Option<Nanos> {
 
 fn number(digits: &[u8]) -> Option<i64> {
     if digits.is_empty() || digits.len() > 18 {
-        return digits.len().eq(&19).then(|| std::str::from_utf8(digits).ok()?.parse().ok())?;
+        return digits.len().eq(&19).then(|| core::str::from_utf8(digits).ok()?.parse().ok())?;
     }
     digits.iter().try_fold(0, |sum, byte| byte.is_ascii_digit().then(|| sum * 10 + i64::from(byte - b'0')))
 }
@@ -183,7 +189,8 @@ fn date(seconds: u64) -> [u64; 3] {
 }
 
 /// `2026-11-30T00:06:06Z`; a fraction of a second is cut.
-pub(crate) fn iso(at: Nanos) -> String {
+#[must_use]
+pub fn iso(at: Nanos) -> String {
     let seconds = at / SECOND;
     let [year, month, day] = date(seconds);
     let clock = seconds % 86_400;
@@ -191,7 +198,8 @@ pub(crate) fn iso(at: Nanos) -> String {
 }
 
 /// As NGINX writes it, in UTC.
-pub(crate) fn nginx(at: Nanos) -> String {
+#[must_use]
+pub fn nginx(at: Nanos) -> String {
     let seconds = at / SECOND;
     let [year, month, day] = date(seconds);
     let name = MONTHS.get(month as usize - 1).copied().unwrap_or(b"Jan"); // 1 to 12
@@ -200,7 +208,8 @@ pub(crate) fn nginx(at: Nanos) -> String {
 }
 
 /// A span in its largest two units, such as `1h 23m`.
-pub(crate) fn span(span: Nanos) -> String {
+#[must_use]
+pub fn span(span: Nanos) -> String {
     let seconds = span / SECOND;
     let units = [("d", 86_400, u64::MAX), ("h", 3_600, 24), ("m", 60, 60), ("s", 1, 60)];
     let parts = units.iter().map(|(name, unit, wrap)| (name, seconds / unit % wrap));

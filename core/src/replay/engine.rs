@@ -1,43 +1,32 @@
 //! The question to the core, and what is counted of its answers.
 
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
 use serde::Serialize;
-use tollgate_core::limit::Algorithm;
-use tollgate_core::policy::{Outcome, Rules, Selection, check};
-use tollgate_core::table::{Config, OwnedTable, Table};
-use tollgate_core::{Limit, Nanos};
 
 use super::faults::Faults;
 use super::record::{MAX_HEADERS, Record};
 use super::timeline::{Kind, Timeline};
 use super::top::Top;
-use crate::failure::Failure;
-use crate::rules::seed;
+use crate::limit::{Algorithm, Limit};
+use crate::policy::{Outcome, Rules, Selection, check};
+use crate::table::{Config, Table};
+use crate::time::Nanos;
 
 /// Bytes for the rows of logs and concurrency limits.
 const ROW_BYTES: u64 = 256 << 20;
 
-/// The table that a replay counts in.
-pub(crate) struct Gate(OwnedTable);
-
-impl Gate {
-    /// A table that can serve every limit of the rules.
-    pub(crate) fn new(rules: &Rules, capacity: u64) -> Result<Gate, Failure> {
-        let limits = rules.policies().iter().flat_map(|policy| policy.all_limits());
-        let row_entries = limits.filter(|limit| needs_row(limit)).map(Limit::limit).max().unwrap_or(0);
-        let rows = match row_entries {
-            0 => 0,
-            entries => (ROW_BYTES / (16 * (entries + 4))).clamp(1, capacity),
-        };
-        let refused =
-            |error: &dyn std::error::Error| Failure::Usage(format!("no table for these rules: {error}"));
-        let table = OwnedTable::new(Config { capacity, rows, row_entries }, seed())
-            .map_err(|error| refused(&error))?;
-        Ok(Gate(table))
-    }
-
-    pub(crate) fn table(&self) -> Result<Table<'_>, Failure> {
-        self.0.table().ok_or_else(|| Failure::Usage("no table could be made".into()))
-    }
+/// A table that can serve every limit of the rules.
+pub(super) fn layout(rules: &Rules, capacity: u64) -> Config {
+    let limits = rules.policies().iter().flat_map(|policy| policy.all_limits());
+    let row_entries = limits.filter(|limit| needs_row(limit)).map(Limit::limit).max().unwrap_or(0);
+    let rows = match row_entries {
+        0 => 0,
+        entries => (ROW_BYTES / (16 * (entries + 4))).clamp(1, capacity.max(1)),
+    };
+    Config { capacity, rows, row_entries }
 }
 
 fn needs_row(limit: &Limit) -> bool {
@@ -46,60 +35,61 @@ fn needs_row(limit: &Limit) -> bool {
 
 /// What became of all requests.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(crate) struct Totals {
-    pub(crate) requests: u64,
-    pub(crate) admitted: u64,
-    pub(crate) denied: u64,
+pub struct Totals {
+    /// All.
+    pub requests: u64,
+    /// By all policies.
+    pub admitted: u64,
+    /// By at least one.
+    pub denied: u64,
     /// Without an identity that is required: 401.
-    pub(crate) unidentified: u64,
+    pub unidentified: u64,
     /// Admitted because no policy applies.
-    pub(crate) unlimited: u64,
+    pub unlimited: u64,
     /// Answered 429 in their own time.
-    pub(crate) logged_429: u64,
+    pub logged_429: u64,
 }
 
 /// What became of the requests that one policy applied to.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(crate) struct PolicyTotals {
-    pub(crate) requests: u64,
+pub struct PolicyTotals {
+    /// All that it applied to.
+    pub requests: u64,
     /// By all policies together.
-    pub(crate) admitted: u64,
+    pub admitted: u64,
     /// By this policy.
-    pub(crate) denied: u64,
+    pub denied: u64,
     /// By others only: this one was not charged.
-    pub(crate) denied_by_others: u64,
+    pub denied_by_others: u64,
     /// In dry run.
-    pub(crate) would_deny: u64,
-    pub(crate) unidentified: u64,
+    pub would_deny: u64,
+    /// Without the identity that it needs.
+    pub unidentified: u64,
 }
 
-pub(crate) struct Engine<'r, 't> {
-    pub(crate) rules: &'r Rules,
-    pub(crate) table: Table<'t>,
-    pub(crate) totals: Totals,
-    pub(crate) policies: Vec<PolicyTotals>,
-    pub(crate) top: Top,
-    pub(crate) timeline: Timeline,
-    pub(crate) faults: Faults,
+/// What was counted so far.
+#[derive(Debug)]
+pub(super) struct Counts {
+    pub(super) totals: Totals,
+    pub(super) policies: Vec<PolicyTotals>,
+    pub(super) top: Top,
+    pub(super) timeline: Timeline,
+    pub(super) faults: Faults,
     /// The earliest and the latest instant.
-    pub(crate) span: Option<(Nanos, Nanos)>,
+    pub(super) span: Option<(Nanos, Nanos)>,
     /// The header field that the first unidentified request lacks.
-    pub(crate) missing: Option<&'r str>,
+    pub(super) missing: Option<String>,
     /// Header fields that some line has told, by their place in the rules' list.
-    pub(crate) told: [bool; MAX_HEADERS],
+    pub(super) told: [bool; MAX_HEADERS],
     /// Requests that matched more limits than one may have.
-    pub(crate) overflows: u64,
-    /// Of the last request, to be filled again.
-    selection: Selection<'r>,
+    pub(super) overflows: u64,
 }
 
-impl<'r, 't> Engine<'r, 't> {
-    pub(crate) fn new(rules: &'r Rules, table: Table<'t>, buckets: usize) -> Engine<'r, 't> {
-        Engine {
-            rules,
-            table,
+impl Counts {
+    pub(super) fn new(policies: usize, buckets: usize) -> Counts {
+        Counts {
             totals: Totals::default(),
-            policies: vec![PolicyTotals::default(); rules.policies().len()],
+            policies: vec![PolicyTotals::default(); policies],
             top: Top::default(),
             timeline: Timeline::new(buckets),
             faults: Faults::default(),
@@ -107,46 +97,56 @@ impl<'r, 't> Engine<'r, 't> {
             missing: None,
             told: [false; MAX_HEADERS],
             overflows: 0,
-            selection: Selection::default(),
         }
     }
+}
 
+/// Rules, the table that they count in, and the counts of their answers.
+pub(super) struct Engine<'e> {
+    pub(super) rules: &'e Rules,
+    pub(super) table: Table<'e>,
+    pub(super) counts: &'e mut Counts,
+    /// Of the last request, to be filled again.
+    pub(super) selection: Selection<'e>,
+}
+
+impl Engine<'_> {
     /// Asks the core about one request of the log.
-    pub(crate) fn ask(&mut self, record: &Record<'_>, line: u64) {
+    pub(super) fn ask(&mut self, record: &Record<'_>, line: u64) {
         let at = record.at;
-        self.span = match self.span {
+        self.counts.span = match self.counts.span {
             None => Some((at, at)),
             Some((first, last)) => {
                 if at < last {
-                    self.faults.out_of_order(line);
+                    self.counts.faults.out_of_order(line);
                 }
                 Some((first.min(at), last.max(at)))
             }
         };
-        self.totals.requests += 1;
-        for (told, value) in self.told.iter_mut().zip(record.request.headers) {
+        self.counts.totals.requests += 1;
+        for (told, value) in self.counts.told.iter_mut().zip(record.request.headers) {
             *told |= value.is_some();
         }
-        self.totals.logged_429 += u64::from(record.was_limited);
+        self.counts.totals.logged_429 += u64::from(record.was_limited);
         let kind = match self.rules.select_into(&record.request, &mut self.selection) {
             Ok(()) => self.decide(at),
             Err(missing) => {
                 let place = self.rules.policies().iter().position(|policy| policy.name() == missing.policy);
-                if let Some(policy) = place.and_then(|place| self.policies.get_mut(place)) {
+                if let Some(policy) = place.and_then(|place| self.counts.policies.get_mut(place)) {
                     policy.requests += 1;
                     policy.unidentified += 1;
                 }
-                self.missing.get_or_insert(missing.header);
+                self.counts.missing.get_or_insert_with(|| missing.header.into());
                 Kind::Unidentified
             }
         };
         let total = match kind {
-            Kind::Admitted => &mut self.totals.admitted,
-            Kind::Denied => &mut self.totals.denied,
-            Kind::Unidentified => &mut self.totals.unidentified,
+            Kind::Admitted => &mut self.counts.totals.admitted,
+            Kind::Denied => &mut self.counts.totals.denied,
+            Kind::Unidentified => &mut self.counts.totals.unidentified,
         };
         *total += 1;
-        self.timeline.count(at, kind);
+        self.counts.timeline.count(at, kind);
     }
 
     fn decide(&mut self, at: Nanos) -> Kind {
@@ -154,8 +154,8 @@ impl<'r, 't> Engine<'r, 't> {
         let answer = check(self.rules, &self.table, selection, at);
         // Logs do not tell how long a request took along with others.
         answer.holds().iter().for_each(|hold| self.table.release(hold));
-        self.totals.unlimited += u64::from(selection.is_empty());
-        self.overflows += u64::from(selection.overflow());
+        self.counts.totals.unlimited += u64::from(selection.is_empty());
+        self.counts.overflows += u64::from(selection.overflow());
         let mut layers = selection.layers().zip(answer.outcomes()).peekable();
         while let Some((layer, outcome)) = layers.next() {
             // All limits of one policy stand together.
@@ -165,7 +165,7 @@ impl<'r, 't> Engine<'r, 't> {
                     worst = *outcome;
                 }
             }
-            let Some(policy) = self.policies.get_mut(layer.policy) else { continue };
+            let Some(policy) = self.counts.policies.get_mut(layer.policy) else { continue };
             policy.requests += 1;
             policy.admitted += u64::from(answer.allowed);
             let is_limited = match worst {
@@ -181,7 +181,7 @@ impl<'r, 't> Engine<'r, 't> {
             };
             policy.denied_by_others += u64::from(!answer.allowed && worst != Outcome::Denied);
             let fingerprint = self.table.fingerprint(layer.key()).0;
-            self.top.count(layer.policy, fingerprint, layer.key(), is_limited, answer.allowed);
+            self.counts.top.count(layer.policy, fingerprint, layer.key(), is_limited, answer.allowed);
         }
         if answer.allowed { Kind::Admitted } else { Kind::Denied }
     }

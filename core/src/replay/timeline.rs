@@ -1,7 +1,9 @@
 //! Counts over time, in a bounded number of spans: when a log turns out to be
 //! longer, the spans grow longer.
 
-use tollgate_core::Nanos;
+use alloc::vec::Vec;
+
+use crate::time::Nanos;
 
 const SECOND: u64 = 1_000_000_000;
 /// Lengths of spans in seconds; each divides the next. Beyond, they double.
@@ -10,7 +12,7 @@ const LADDER: [u64; 13] =
 
 /// What became of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(super) enum Kind {
     Admitted,
     Denied,
     Unidentified,
@@ -18,14 +20,14 @@ pub(crate) enum Kind {
 
 /// Requests of one span.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Bucket {
-    pub(crate) admitted: u64,
-    pub(crate) denied: u64,
-    pub(crate) unidentified: u64,
+pub(super) struct Bucket {
+    pub(super) admitted: u64,
+    pub(super) denied: u64,
+    pub(super) unidentified: u64,
 }
 
 #[derive(Debug)]
-pub(crate) struct Timeline {
+pub(super) struct Timeline {
     /// Seconds of one span.
     width: u64,
     /// The first span's number, counted from the epoch.
@@ -35,11 +37,11 @@ pub(crate) struct Timeline {
 }
 
 impl Timeline {
-    pub(crate) fn new(most: usize) -> Timeline {
+    pub(super) fn new(most: usize) -> Timeline {
         Timeline { width: 1, first: 0, buckets: Vec::new(), most: most.max(1) }
     }
 
-    pub(crate) fn count(&mut self, at: Nanos, kind: Kind) {
+    pub(super) fn count(&mut self, at: Nanos, kind: Kind) {
         let seconds = at / SECOND;
         let index = (seconds / self.width).wrapping_sub(self.first);
         let index = match usize::try_from(index).ok().filter(|&index| index < self.buckets.len()) {
@@ -56,12 +58,12 @@ impl Timeline {
     }
 
     /// Seconds of one span.
-    pub(crate) fn width(&self) -> u64 {
+    pub(super) fn width(&self) -> u64 {
         self.width
     }
 
     /// The spans, each with the second at which it begins.
-    pub(crate) fn buckets(&self) -> impl Iterator<Item = (u64, &Bucket)> {
+    pub(super) fn buckets(&self) -> impl Iterator<Item = (u64, &Bucket)> {
         let numbers = self.first..;
         numbers.map(|number| number * self.width).zip(&self.buckets)
     }
@@ -80,7 +82,7 @@ impl Timeline {
             let last = number.max(self.first + self.buckets.len() as u64 - 1);
             if last - first < self.most as u64 {
                 let before = (self.first - first) as usize; // below `most`
-                self.buckets.splice(0..0, std::iter::repeat_n(Bucket::default(), before));
+                self.buckets.splice(0..0, core::iter::repeat_n(Bucket::default(), before));
                 self.buckets.resize((last - first) as usize + 1, Bucket::default()); // at most `most`
                 self.first = first;
                 return (number - first) as usize; // below `most`
