@@ -64,6 +64,14 @@ pub(crate) enum TextOrJson {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RedisTransport {
+    /// One gRPC stream a worker, through the bridge and Envoy's redis_proxy
+    Stream,
+    /// HTTP calls, each a TCP connection: no bridge, for low rates
+    Post,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ReportFormat {
     /// For people
     Table,
@@ -192,7 +200,7 @@ pub(crate) struct ReplayArgs {
     tollgate envoy-config rules.json --upstream 127.0.0.1:8000 > envoy.yaml\n  \
     tollgate envoy-config rules.json --upstream app:80 --redis redis:6379 --instances 3 --concurrency 4\n\n\
     The workers of one Envoy share their counts. Policies with \"store\": \"redis\" need --redis:\n\
-    Envoy's own redis_proxy then holds the connections.\n\
+    Envoy's own redis_proxy then holds the connections, unless --redis-transport is post.\n\
     Exit codes: 0 it is printed, 1 the rules are wrong, 2 they could not be read.")]
 pub(crate) struct EnvoyConfigArgs {
     /// The rules file
@@ -216,11 +224,14 @@ pub(crate) struct EnvoyConfigArgs {
     /// Count in this Redis
     #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
     pub(crate) redis: Option<(String, u16)>,
-    /// It is a node of a Redis Cluster
+    /// How it is reached
+    #[arg(long, requires = "redis", value_enum, default_value = "stream")]
+    pub(crate) redis_transport: RedisTransport,
+    /// It is a node of a Redis Cluster; only by a stream
     #[arg(long, requires = "redis")]
     pub(crate) redis_cluster: bool,
     /// The environment variable that holds its password
-    #[arg(long, requires = "redis", value_name = "VARIABLE")]
+    #[arg(long, requires = "redis", value_name = "VARIABLE", value_parser = parse_variable)]
     pub(crate) redis_password_env: Option<String>,
     /// It is reached by TLS, and this file holds who vouches for it (PEM)
     #[arg(long, requires = "redis", value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -272,6 +283,14 @@ pub(crate) struct BenchLogArgs {
     /// The format
     #[arg(long, value_enum, default_value = "combined")]
     pub(crate) log_format: LogFormat,
+}
+
+fn parse_variable(text: &str) -> Result<String, String> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    if text.is_empty() || text.len() > 128 || !text.chars().all(is_name) {
+        return Err("a name of letters, digits and underscores, up to 128".to_owned());
+    }
+    Ok(text.to_owned())
 }
 
 fn parse_address(text: &str) -> Result<(String, u16), String> {

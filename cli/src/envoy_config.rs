@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use tollgate_core::key::Seed;
 use tollgate_core::policy::{Rules, Store};
 
-use crate::args::EnvoyConfigArgs;
+use crate::args::{EnvoyConfigArgs, RedisTransport};
 use crate::failure::Failure;
 
 /// Prints the configuration; 1 if the rules are wrong.
@@ -27,15 +27,28 @@ pub(crate) fn envoy_config(args: &EnvoyConfigArgs) -> Result<ExitCode, Failure> 
             "a policy has \"store\": \"redis\": name the server with --redis HOST:PORT".to_owned(),
         ));
     }
+    if args.redis_cluster && args.redis_transport == RedisTransport::Post {
+        return Err(Failure::Usage(
+            "--redis-cluster: only by a stream; a POST leads to one server, whatever the key".to_owned(),
+        ));
+    }
     let mut out = std::io::stdout().lock();
     out.write_all(document(args, &text).as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn document(args: &EnvoyConfigArgs, rules: &str) -> String {
-    let vm = |id: &str| VM.replace("@id@", id).replace("@module@", &args.module.display().to_string());
+    let vm = |id: &str| {
+        let variable =
+            args.redis_password_env.as_ref().filter(|_| args.redis_transport == RedisTransport::Post);
+        let variables = variable.map(|variable| ENVIRONMENT.replace("@variable@", variable));
+        VM.replace("@id@", id)
+            .replace("@module@", &args.module.display().to_string())
+            .replace("@environment@", &variables.unwrap_or_default())
+    };
     let plugin = match args.redis {
         Some(_) => REDIS_PLUGIN
+            .replace("@connection@", &connection(args))
             .replace("@timeout@", &args.timeout_ms.to_string())
             .replace("@instances@", &args.instances.to_string())
             .replace("@workers@", &args.concurrency.to_string()),
@@ -50,24 +63,50 @@ fn document(args: &EnvoyConfigArgs, rules: &str) -> String {
         .replace("@internal@", if args.redis.is_some() { INTERNAL } else { "" })
         .replace("@plugin@", &plugin)
         .replace("@vm@", &vm("tollgate"));
+    let by_post = args.redis_transport == RedisTransport::Post;
     if args.redis.is_some() {
-        yaml.push_str(&BRIDGE.replace("@vm@", &vm("tollgate-bridge")));
+        let (name, cluster) =
+            if by_post { ("tollgate_post", "redis") } else { ("tollgate_bridge", "tollgate_redis") };
+        yaml.push_str(&POSTS.replace("@name@", name).replace("@cluster@", cluster));
+        if !by_post {
+            yaml.push_str(&BRIDGE_FILTER.replace("@vm@", &vm("tollgate-bridge")));
+        }
+        yaml.push_str(ROUTER);
+        if !by_post {
+            yaml.push_str(REDIS_PROXY);
+        }
     }
     let address = |cluster: &str, (host, port): &(String, u16)| {
         cluster.replace("@host@", host).replace("@port@", &port.to_string())
     };
     yaml.push_str(&address(UPSTREAM, &args.upstream));
     let Some(redis) = &args.redis else { return yaml };
-    yaml.push_str(BRIDGE_CLUSTERS);
+    if by_post {
+        yaml.push_str(&HTTP2_CLUSTER.replace("@name@", "tollgate_post"));
+    } else {
+        yaml.push_str(&HTTP2_CLUSTER.replace("@name@", "tollgate_bridge"));
+        yaml.push_str(PROXY_CLUSTER);
+    }
     let kind = if args.redis_cluster { REDIS_CLUSTER } else { "    type: STRICT_DNS\n" };
     yaml.push_str(&address(REDIS, redis).replace("@kind@", kind));
-    if let Some(variable) = &args.redis_password_env {
+    if let Some(variable) = args.redis_password_env.as_ref().filter(|_| !by_post) {
         yaml.push_str(&PASSWORD.replace("@variable@", variable));
     }
     if let Some(ca) = &args.redis_ca {
         yaml.push_str(&address(TLS, redis).replace("@ca@", &ca.display().to_string()));
     }
     yaml
+}
+
+/// The members of the plugin's `redis` that say how to reach it.
+fn connection(args: &EnvoyConfigArgs) -> String {
+    match (args.redis_transport, &args.redis_password_env) {
+        (RedisTransport::Stream, _) => r#""cluster": "tollgate_bridge""#.to_owned(),
+        (RedisTransport::Post, None) => r#""cluster": "tollgate_post", "transport": "post""#.to_owned(),
+        (RedisTransport::Post, Some(variable)) => {
+            format!(r#""cluster": "tollgate_post", "transport": "post", "password_env": "{variable}""#)
+        }
+    }
 }
 
 const FRONT: &str = r#"# Made by `tollgate envoy-config`. Start it with: envoy -c FILE --concurrency @workers@
@@ -111,10 +150,14 @@ const VM: &str = "                vm_config:
                   vm_id: @id@
                   runtime: envoy.wasm.runtime.v8
                   code: { local: { filename: @module@ } }
-                failure_policy: FAIL_RELOAD
+@environment@                failure_policy: FAIL_RELOAD
 ";
 
-const REDIS_PLUGIN: &str = r#"{ "redis": { "cluster": "tollgate_bridge", "timeout_ms": @timeout@, "instances": @instances@, "workers": @workers@ },
+/// The password is Envoy's variable: nothing of it is in a configuration.
+const ENVIRONMENT: &str = "                  environment_variables: { host_env_keys: [ @variable@ ] }
+";
+
+const REDIS_PLUGIN: &str = r#"{ "redis": { @connection@, "timeout_ms": @timeout@, "instances": @instances@, "workers": @workers@ },
   "rules":
 "#;
 
@@ -153,40 +196,47 @@ const INTERNAL: &str = "bootstrap_extensions:
   typed_config: { \"@type\": type.googleapis.com/envoy.extensions.bootstrap.internal_listener.v3.InternalListener }
 ";
 
-/// The way to Redis: gRPC messages in, its protocol out.
-const BRIDGE: &str = "  - name: tollgate_bridge
+/// Makes a TCP connection of a POST's body.
+const POSTS: &str = "  - name: @name@
     internal_listener: {}
     filter_chains:
     - filters:
       - name: envoy.filters.network.http_connection_manager
         typed_config:
           \"@type\": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
-          stat_prefix: tollgate_bridge
+          stat_prefix: @name@
           codec_type: HTTP2
           stream_idle_timeout: 0s
           route_config:
             virtual_hosts:
-            - name: bridge
+            - name: redis
               domains: [\"*\"]
               routes:
               - match: { prefix: / }
                 route:
-                  cluster: tollgate_redis
+                  cluster: @cluster@
                   timeout: 0s
                   idle_timeout: 0s
                   upgrade_configs: [ { upgrade_type: CONNECT, connect_config: { allow_post: true } } ]
           upgrade_configs: [ { upgrade_type: CONNECT } ]
           http_filters:
-          - name: envoy.filters.http.wasm
+";
+
+/// gRPC messages in, the protocol of Redis out.
+const BRIDGE_FILTER: &str = "          - name: envoy.filters.http.wasm
             typed_config:
               \"@type\": type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm
               config:
                 name: tollgate_bridge
                 root_id: tollgate_bridge
                 configuration: { \"@type\": type.googleapis.com/google.protobuf.StringValue, value: '{ \"role\": \"bridge\" }' }
-@vm@          - name: envoy.filters.http.router
+@vm@";
+
+const ROUTER: &str = "          - name: envoy.filters.http.router
             typed_config: { \"@type\": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router }
-  - name: tollgate_redis
+";
+
+const REDIS_PROXY: &str = "  - name: tollgate_redis
     internal_listener: {}
     filter_chains:
     - filters:
@@ -198,15 +248,17 @@ const BRIDGE: &str = "  - name: tollgate_bridge
           prefix_routes: { catch_all_route: { cluster: redis } }
 ";
 
-const BRIDGE_CLUSTERS: &str = "  - name: tollgate_bridge
+const HTTP2_CLUSTER: &str = "  - name: @name@
     typed_extension_protocol_options:
       envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
         \"@type\": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
         explicit_http_config: { http2_protocol_options: {} }
     load_assignment:
-      cluster_name: tollgate_bridge
-      endpoints: [ { lb_endpoints: [ { endpoint: { address: { envoy_internal_address: { server_listener_name: tollgate_bridge } } } } ] } ]
-  - name: tollgate_redis
+      cluster_name: @name@
+      endpoints: [ { lb_endpoints: [ { endpoint: { address: { envoy_internal_address: { server_listener_name: @name@ } } } } ] } ]
+";
+
+const PROXY_CLUSTER: &str = "  - name: tollgate_redis
     load_assignment:
       cluster_name: tollgate_redis
       endpoints: [ { lb_endpoints: [ { endpoint: { address: { envoy_internal_address: { server_listener_name: tollgate_redis } } } } ] } ]

@@ -19,6 +19,10 @@ const CAS_MISMATCH: u32 = 8;
 #[derive(Clone, Copy, Debug)]
 #[repr(u32)]
 pub(crate) enum Level {
+    /// All is well again.
+    Info = 2,
+    /// Something does not work as it should, and goes on.
+    Warn = 3,
     /// Something does not work.
     Error = 4,
 }
@@ -31,6 +35,8 @@ pub(crate) enum Map {
     Request = 0,
     /// The response's.
     Response = 2,
+    /// Of the answer to an HTTP call.
+    PostResponse = 6,
 }
 
 /// What a metric is.
@@ -53,6 +59,8 @@ pub(crate) enum Buffer {
     RequestBody = 0,
     /// Of a response's body.
     ResponseBody = 1,
+    /// The answer's to an HTTP call.
+    PostResponseBody = 4,
     /// The message that came on a stream.
     Message = 5,
     /// The plugin's configuration.
@@ -111,6 +119,10 @@ imports! { "env":
     );
     fn proxy_grpc_send(token: u32, message: *const u8, len: usize, is_last: u32);
     fn proxy_grpc_cancel(token: u32);
+    fn proxy_http_call(
+        upstream: *const u8, upstream_len: usize, headers: *const u8, headers_len: usize, body: *const u8,
+        body_len: usize, trailers: *const u8, trailers_len: usize, timeout: u32, token: *mut u32
+    );
     fn proxy_send_local_response(
         status: u32, details: *const u8, details_len: usize, body: *const u8, body_len: usize,
         headers: *const u8, headers_len: usize, grpc_status: i32
@@ -119,13 +131,19 @@ imports! { "env":
 
 imports! { "wasi_snapshot_preview1":
     fn random_get(data: *mut u8, len: usize);
+    fn environ_sizes_get(count: *mut usize, size: *mut usize);
+    fn environ_get(places: *mut *mut u8, data: *mut u8);
 }
 
-/// Memory for the host to write into, which is given back by [`owned`].
+/// Memory for the host to write into, which is given back by [`owned`]; none
+/// when there is not so much.
 #[cfg(target_arch = "wasm32")]
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn proxy_on_memory_allocate(size: usize) -> *mut u8 {
-    let mut room: Vec<u8> = Vec::with_capacity(size);
+    let mut room: Vec<u8> = Vec::new();
+    if room.try_reserve_exact(size).is_err() {
+        return null_mut();
+    }
     let data = room.as_mut_ptr();
     std::mem::forget(room);
     data
@@ -237,6 +255,47 @@ pub(crate) fn send(token: u32, message: &[u8]) -> Result<(), Status> {
 pub(crate) fn cancel_stream(token: u32) -> Result<(), Status> {
     // SAFETY: no memory is passed.
     done(unsafe { proxy_grpc_cancel(token) })
+}
+
+/// Makes an HTTP call to a cluster, of the context that is set: a POST with
+/// this body, to be answered within so many milliseconds. Its number.
+pub(crate) fn post(cluster: &str, body: &[u8], timeout: u32) -> Result<u32, Status> {
+    let headers = pairs(&[(":method", b"POST".as_slice()), (":path", b"/"), (":authority", b"tollgate")]);
+    let no_trailers = pairs(&[]);
+    let mut token = 0;
+    // SAFETY: the host reads four byte strings, and writes one integer.
+    done(unsafe {
+        proxy_http_call(
+            cluster.as_ptr(),
+            cluster.len(),
+            headers.as_ptr(),
+            headers.len(),
+            body.as_ptr(),
+            body.len(),
+            no_trailers.as_ptr(),
+            no_trailers.len(),
+            timeout,
+            &mut token,
+        )
+    })?;
+    Ok(token)
+}
+
+/// A variable of the VM's environment.
+pub(crate) fn environment(name: &str) -> Option<Vec<u8>> {
+    const LARGEST: usize = 1 << 20;
+    let (mut count, mut size) = (0, 0);
+    // SAFETY: the host writes two integers.
+    done(unsafe { environ_sizes_get(&mut count, &mut size) }).ok()?;
+    if count > LARGEST || size > LARGEST {
+        return None;
+    }
+    let (mut places, mut text) = (vec![null_mut(); count], vec![0; size]);
+    // SAFETY: the host writes as many pointers and bytes as it has just said.
+    done(unsafe { environ_get(places.as_mut_ptr(), text.as_mut_ptr()) }).ok()?;
+    let mut variables = text.split(|byte| *byte == 0);
+    let value = variables.find_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="))?;
+    Some(value.to_vec())
 }
 
 /// Envoy's GrpcService message with the cluster's name in it: field 1 of

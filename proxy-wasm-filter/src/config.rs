@@ -8,6 +8,9 @@
 //! { "rules": { "policies": [ … ] },
 //!   "redis": { "cluster": "tollgate_bridge", "timeout_ms": 5, "instances": 3, "workers": 4 } }
 //!
+//! { "rules": { "policies": [ … ] },
+//!   "redis": { "cluster": "tollgate_post", "transport": "post", "password_env": "REDIS_PASSWORD" } }
+//!
 //! { "role": "bridge" }
 //! ```
 //!
@@ -42,12 +45,31 @@ pub(crate) struct Counting {
     pub(crate) is_local: Box<[bool]>,
 }
 
-/// The stream to Redis.
+/// The way to Redis.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Transport {
+    /// One gRPC stream to the bridge.
+    #[default]
+    Stream,
+    /// HTTP calls, each a connection of its own.
+    Post,
+}
+
+/// The connection to Redis.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Connection {
-    /// Envoy's cluster that leads to the bridge.
+    /// Envoy's cluster that leads to the bridge; with `post`, to the listener
+    /// that makes a TCP connection of a POST.
     pub(crate) cluster: String,
+    /// How.
+    #[serde(default)]
+    pub(crate) transport: Transport,
+    /// With `post`: who we are to Redis, and the variable of the VM's
+    /// environment that holds the password. With a stream, redis_proxy says it.
+    pub(crate) username: Option<String>,
+    password_env: Option<String>,
     /// How long Redis may take, for policies that do not say; 1 to 10,000.
     #[serde(default = "five")]
     timeout_ms: u64,
@@ -214,6 +236,22 @@ impl Connection {
         if !(1..=60).contains(&cluster) {
             return Err(format!("redis.cluster: {cluster} bytes; legal are 1 to 60"));
         }
+        if self.transport == Transport::Stream && (self.username.is_some() || self.password_env.is_some()) {
+            return Err(
+                "redis.username, redis.password_env: only with \"transport\": \"post\"; to a stream, \
+                        redis_proxy says who it is by its cluster's auth_username and auth_password"
+                    .into(),
+            );
+        }
+        if self.username.is_some() && self.password_env.is_none() {
+            return Err("redis.username: needs redis.password_env".into());
+        }
+        for (name, value) in [("username", &self.username), ("password_env", &self.password_env)] {
+            if let Some(length) = value.as_ref().map(String::len).filter(|length| !(1..=128).contains(length))
+            {
+                return Err(format!("redis.{name}: {length} bytes; legal are 1 to 128"));
+            }
+        }
         within("redis.timeout_ms", self.timeout_ms, 1, 10_000)?;
         within("redis.instances", self.instances, 1, 1_000)?;
         within("redis.workers", self.workers, 1, 1_000)?;
@@ -222,6 +260,23 @@ impl Connection {
         within("redis.waiting", self.waiting as u64, 1, 4_096)?;
         within("redis.holds", self.holds as u64, 0, 65_536)?;
         Ok(self)
+    }
+
+    /// The password, which is never in the configuration: that is shown to
+    /// whoever may ask the host for it.
+    ///
+    /// # Errors
+    /// The VM has no such variable.
+    pub(crate) fn password(&self) -> Result<Option<Vec<u8>>, String> {
+        let Some(name) = &self.password_env else { return Ok(None) };
+        let value = crate::abi::environment(name).filter(|value| !value.is_empty());
+        let missing = || {
+            format!(
+                "redis.password_env: the VM has no variable {name:?}; \
+                 vm_config.environment_variables.host_env_keys hands one over"
+            )
+        };
+        value.map(Some).ok_or_else(missing)
     }
 
     pub(crate) fn timeout(&self) -> Nanos {

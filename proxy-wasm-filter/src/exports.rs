@@ -69,14 +69,26 @@ pub(crate) extern "C" fn proxy_on_response_body(context: u32, size: usize, _: u3
 
 /// A message came on a stream of a plugin's.
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn proxy_on_grpc_receive(context: u32, token: u32, _: usize) {
-    with((), |vm| vm.message(context, token));
+pub(crate) extern "C" fn proxy_on_grpc_receive(context: u32, token: u32, size: usize) {
+    with((), |vm| vm.message(context, token, size));
 }
 
 /// A stream of a plugin's is closed.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn proxy_on_grpc_close(context: u32, token: u32, _: u32) {
     with((), |vm| vm.closed(context, token));
+}
+
+/// An HTTP call of a plugin's was answered; without header fields, it failed.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn proxy_on_http_call_response(
+    context: u32,
+    token: u32,
+    headers: u32,
+    size: usize,
+    _: u32,
+) {
+    with((), |vm| vm.posted(context, token, headers > 0, size));
 }
 
 /// A response's header fields are about to be sent.

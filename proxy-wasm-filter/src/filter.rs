@@ -175,7 +175,7 @@ impl Filter {
     }
 
     /// A message came on the stream.
-    pub(crate) fn message(&mut self, token: u32, bytes: &[u8]) {
+    pub(crate) fn message(&mut self, token: u32, bytes: Option<&[u8]>) {
         self.step(|counts, here| {
             if let Some(redis) = &mut counts.redis {
                 redis.message(token, bytes, &here.redis());
@@ -188,6 +188,15 @@ impl Filter {
         self.step(|counts, here| {
             if let Some(redis) = &mut counts.redis {
                 redis.closed(token, &here.redis());
+            }
+        });
+    }
+
+    /// An HTTP call was answered, or failed.
+    pub(crate) fn posted(&mut self, token: u32, body: Option<Vec<u8>>) {
+        self.step(|counts, here| {
+            if let Some(redis) = &mut counts.redis {
+                redis.posted(token, body, &here.redis());
             }
         });
     }

@@ -14,7 +14,7 @@
 //! - [`stats`]: what is counted.
 //! - [`pages`]: the blobs that the workers share.
 //! - [`redis`]: the stream to Redis; [`frames`]: its other end, which a plugin
-//!   of the role `bridge` is.
+//!   of the role `bridge` is. [`posts`]: HTTP calls in its place.
 //!
 //! The ABI is used as it is, without an SDK. A VM that panics once answers
 //! 503 from then on, so nothing here may: an id that is not known, a status
@@ -40,6 +40,7 @@ mod exports;
 mod filter;
 mod frames;
 mod pages;
+mod posts;
 mod redis;
 mod request;
 mod stats;

@@ -1,4 +1,5 @@
-//! Limits that are counted in Redis, over one gRPC stream of the host's.
+//! Limits that are counted in Redis, over one gRPC stream of the host's, or by
+//! HTTP calls.
 //!
 //! proxy-wasm has no call to Redis. But the host opens gRPC streams, and Envoy
 //! turns the body of a POST into a TCP connection:
@@ -14,9 +15,11 @@
 //! [`Engine`]; here a stream is one of its connections. A stream that closes
 //! is a connection that closes: what was under way fails, what comes is
 //! decided as `on_store_error` says, and the stream is tried again after a
-//! wait that grows.
+//! wait that grows. Without the bridge, HTTP calls are the connection:
+//! [`Posts`] says how.
 
 use tollgate_core::policy::{Answer, Rules, Selection};
+use tollgate_core::redis::breaker::State;
 use tollgate_core::redis::cluster::{Action, RouterConfig};
 use tollgate_core::redis::engine::{Engine, Here};
 use tollgate_core::redis::link::LinkConfig;
@@ -24,8 +27,9 @@ use tollgate_core::redis::store::{Pending, Progress, StoreConfig};
 use tollgate_core::table::Hold;
 use tollgate_core::time::Nanos;
 
-use crate::abi;
-use crate::config::Connection;
+use crate::abi::{self, Level};
+use crate::config::{Connection, Transport};
+use crate::posts::Posts;
 
 /// The one link: Envoy knows the servers, and which of them a key is on.
 const LINK: usize = 0;
@@ -35,15 +39,41 @@ const BUSY_TICK: u32 = 1;
 const IDLE_TICK: u32 = 100;
 /// After so long without a request nothing is expected to be under way: 1 s.
 const QUIET: Nanos = 1_000_000_000;
+/// A call that is not answered for so long has failed, in milliseconds; the
+/// link gives it up before.
+const POST_TIMEOUT: u32 = 1_000;
+/// What is told in the log is looked at so often: 100 ms.
+const REPORT_INTERVAL: Nanos = 100_000_000;
+/// And changes at most so often: 1 s.
+const LOG_INTERVAL: Nanos = 1_000_000_000;
 
-/// The engine, and the stream that it talks through.
+/// The engine, and what it talks through.
 #[derive(Debug)]
 pub(crate) struct Redis {
     engine: Box<Engine>,
     cluster: String,
-    stream: Option<u32>,
+    way: Way,
     asked_at: Nanos,
     tick: u32,
+    report: Report,
+}
+
+#[derive(Debug)]
+enum Way {
+    /// A stream to the bridge, while it is open.
+    Stream(Option<u32>),
+    Posts(Posts),
+}
+
+/// What the log was told.
+#[derive(Debug, Default)]
+struct Report {
+    /// Why requests are decided without Redis; empty while they are not.
+    cause: String,
+    /// Requests that were, until then.
+    fallbacks: u64,
+    looked_at: Nanos,
+    told_at: Nanos,
 }
 
 /// A request that waited, and its answer.
@@ -69,12 +99,19 @@ impl Redis {
             LinkConfig { name: None, in_flight: connection.waiting.max(64), seed, ..LinkConfig::default() };
         let addresses: [&[u8]; 1] = [b"bridge:0"];
         let router = RouterConfig { link, addresses: &addresses, cluster: false };
+        let way = match connection.transport {
+            Transport::Stream => Way::Stream(None),
+            Transport::Post => {
+                Way::Posts(Posts::new(connection.username.as_deref(), connection.password()?.as_deref()))
+            }
+        };
         Ok(Redis {
             engine: Box::new(Engine::new(&store, &router).map_err(|error| format!("redis: {error}"))?),
             cluster: connection.cluster.clone(),
-            stream: None,
+            way,
             asked_at: 0,
             tick: 0,
+            report: Report::default(),
         })
     }
 
@@ -109,11 +146,67 @@ impl Redis {
         self.engine.drain(here);
     }
 
-    /// A message came: bytes of Redis's.
-    pub(crate) fn message(&mut self, token: u32, bytes: &[u8], here: &Here<'_, '_>) {
-        if self.stream != Some(token) {
-            return; // of a stream that was given up
+    /// A message came: bytes of Redis's; none when they are too many to be.
+    pub(crate) fn message(&mut self, token: u32, bytes: Option<&[u8]>, here: &Here<'_, '_>) {
+        match (&self.way, bytes) {
+            (Way::Stream(Some(open)), Some(bytes)) if *open == token => self.take(bytes, here),
+            (Way::Stream(Some(open)), None) if *open == token => {
+                let _ = abi::cancel_stream(token); // it may be closed
+                self.closed(token, here);
+            }
+            _ => {} // of a stream that was given up
         }
+    }
+
+    /// The stream is closed.
+    pub(crate) fn closed(&mut self, token: u32, here: &Here<'_, '_>) {
+        if let Way::Stream(open @ Some(_)) = &mut self.way
+            && *open == Some(token)
+        {
+            *open = None;
+            self.disconnected(here);
+        }
+    }
+
+    /// An HTTP call was answered, or failed.
+    pub(crate) fn posted(&mut self, token: u32, body: Option<Vec<u8>>, here: &Here<'_, '_>) {
+        if let Way::Posts(posts) = &mut self.way {
+            posts.answered(token, body);
+        }
+        while let Way::Posts(posts) = &mut self.way
+            && let Some(input) = posts.poll()
+        {
+            self.take(&input.bytes, here);
+            // The link may have closed it for a better reason: what Redis said.
+            if input.is_end && self.engine.router().is_connected(LINK) {
+                self.disconnected(here);
+            }
+        }
+    }
+
+    /// What has to be done by now; then whatever is to be sent, is. The
+    /// context that is set must be the plugin's.
+    pub(crate) fn process(&mut self, here: &Here<'_, '_>) {
+        self.engine.process(here);
+        self.act(here);
+        match self.way {
+            Way::Stream(_) => self.transmit(here),
+            Way::Posts(_) => self.post(here),
+        }
+        self.pace(here.now);
+        self.tell(here);
+    }
+
+    /// Is there something to do in the plugin's context?
+    pub(crate) fn is_pending(&mut self) -> bool {
+        let may_send = match &self.way {
+            Way::Stream(_) => true,
+            Way::Posts(posts) => posts.has_room(),
+        };
+        self.tick != BUSY_TICK || may_send && !self.engine.router_mut().poll_transmit(LINK).is_empty()
+    }
+
+    fn take(&mut self, bytes: &[u8], here: &Here<'_, '_>) {
         let mut rest = bytes;
         while !rest.is_empty() {
             let taken = self.engine.router_mut().handle_input(LINK, rest);
@@ -125,56 +218,43 @@ impl Redis {
         }
     }
 
-    /// The stream is closed.
-    pub(crate) fn closed(&mut self, token: u32, here: &Here<'_, '_>) {
-        if self.stream == Some(token) {
-            self.stream = None;
-            self.engine.router_mut().handle_disconnected(LINK, here.now);
-            self.engine.process(here);
-        }
-    }
-
-    /// What has to be done by now; then whatever is to be sent, is. The
-    /// context that is set must be the plugin's.
-    pub(crate) fn process(&mut self, here: &Here<'_, '_>) {
+    fn disconnected(&mut self, here: &Here<'_, '_>) {
+        self.engine.handle_disconnected(LINK, here.now);
         self.engine.process(here);
-        self.act(here);
-        self.transmit(here);
-        self.pace(here.now);
-    }
-
-    /// Is there something to do in the plugin's context?
-    pub(crate) fn is_pending(&mut self) -> bool {
-        self.tick != BUSY_TICK || !self.engine.router_mut().poll_transmit(LINK).is_empty()
     }
 
     fn act(&mut self, here: &Here<'_, '_>) {
         loop {
-            let opens = match self.engine.router_mut().poll_action(here.now) {
+            let opens = match self.engine.poll_action(here.now) {
                 None => return,
                 Some(Action::Connect { .. }) => true,
                 Some(Action::Close { .. }) => false,
             };
-            if let Some(token) = self.stream.take() {
-                let _ = abi::cancel_stream(token); // it may be closed
+            match &mut self.way {
+                Way::Stream(open) => {
+                    if let Some(token) = open.take() {
+                        let _ = abi::cancel_stream(token); // it may be closed
+                    }
+                    if opens {
+                        *open = abi::open_stream(&self.cluster).ok();
+                    }
+                }
+                Way::Posts(posts) => posts.forget(),
             }
             if !opens {
                 continue;
             }
             // Where there is no such cluster, as on Envoy's main thread, the link waits longer each time.
-            match abi::open_stream(&self.cluster) {
-                Ok(token) => {
-                    self.stream = Some(token);
-                    self.engine.router_mut().handle_connected(LINK, here.now);
-                }
-                Err(_) => self.engine.router_mut().handle_disconnected(LINK, here.now),
+            match self.way {
+                Way::Stream(None) => self.engine.handle_disconnected(LINK, here.now),
+                _ => self.engine.router_mut().handle_connected(LINK, here.now),
             }
             self.engine.process(here);
         }
     }
 
     fn transmit(&mut self, here: &Here<'_, '_>) {
-        while let Some(token) = self.stream {
+        while let Way::Stream(Some(token)) = self.way {
             let router = self.engine.router_mut();
             let bytes = router.poll_transmit(LINK);
             let count = bytes.len();
@@ -190,6 +270,37 @@ impl Redis {
         }
     }
 
+    fn post(&mut self, here: &Here<'_, '_>) {
+        while let Way::Posts(posts) = &mut self.way
+            && posts.has_room()
+        {
+            let router = self.engine.router_mut();
+            // All that there is: a command is never in two bodies.
+            let mut commands = Vec::new();
+            let is_alone = posts.is_unknown() && router.is_connected(LINK);
+            while !is_alone {
+                let bytes = router.poll_transmit(LINK);
+                let count = bytes.len();
+                if count == 0 {
+                    break;
+                }
+                commands.extend_from_slice(bytes);
+                router.transmitted(LINK, count);
+            }
+            if commands.is_empty() && !is_alone {
+                return;
+            }
+            match abi::post(&self.cluster, &posts.body(&commands), POST_TIMEOUT) {
+                Ok(token) => posts.sent(token, &commands),
+                Err(_) => {
+                    posts.forget();
+                    self.disconnected(here);
+                    self.act(here);
+                }
+            }
+        }
+    }
+
     /// Deadlines are milliseconds away while something is under way.
     fn pace(&mut self, now: Nanos) {
         let is_busy = self.engine.waiting() > 0 || now.saturating_sub(self.asked_at) < QUIET;
@@ -197,5 +308,53 @@ impl Redis {
         if tick != self.tick && abi::set_tick(tick).is_ok() {
             self.tick = tick;
         }
+    }
+
+    /// Says in the log why requests are decided without Redis, once for each
+    /// cause, and when they no longer are. Where there are no requests, as on
+    /// Envoy's main thread, there is nothing to say.
+    fn tell(&mut self, here: &Here<'_, '_>) {
+        let Report { fallbacks, looked_at, told_at, .. } = self.report;
+        if here.now.saturating_sub(looked_at) < REPORT_INTERVAL {
+            return;
+        }
+        self.report.looked_at = here.now;
+        let counts = here.metrics.snapshot();
+        let by_choice = [counts.fallback_local, counts.fallback_allow, counts.fallback_deny];
+        self.report.fallbacks = by_choice.into_iter().fold(0, u64::saturating_add);
+        let is_well = self.engine.router().is_connected(LINK) && self.engine.state() == State::Closed;
+        if self.report.fallbacks > fallbacks {
+            let cause = self.cause();
+            if cause != self.report.cause && here.now.saturating_sub(told_at) >= LOG_INTERVAL {
+                abi::log(
+                    Level::Warn,
+                    &format!(
+                        "tollgate: policies are decided without Redis (cluster {:?}), as their \
+                         on_store_error says: {cause}",
+                        self.cluster
+                    ),
+                );
+                (self.report.cause, self.report.told_at) = (cause, here.now);
+            }
+        } else if is_well && !self.report.cause.is_empty() {
+            abi::log(Level::Info, &format!("tollgate: Redis (cluster {:?}) is asked again", self.cluster));
+            (self.report.cause, self.report.told_at) = (String::new(), here.now);
+        }
+    }
+
+    /// In words: what went wrong last, and what Redis itself said of it.
+    fn cause(&self) -> String {
+        let trouble = self.engine.trouble();
+        let is_connected = self.engine.router().is_connected(LINK);
+        let mut cause = match trouble {
+            Some(name) => name.replace('_', " "),
+            None if is_connected => "more wait than may".to_owned(),
+            None => "not connected".to_owned(),
+        };
+        let words = self.engine.words();
+        if !words.is_empty() {
+            cause = format!("{cause} ({})", words.escape_ascii());
+        }
+        cause
     }
 }

@@ -24,6 +24,9 @@ enum Plugin {
     Bridge,
 }
 
+/// What Redis says at once is shorter, by far.
+const LONGEST: usize = 1 << 20;
+
 /// Requests whose memory is kept for those to come.
 const SPARE: usize = 64;
 
@@ -91,9 +94,20 @@ impl Vm {
     }
 
     /// A message came on a stream that the plugin opened.
-    pub(crate) fn message(&mut self, context: u32, token: u32) {
-        let bytes = abi::buffer(Buffer::Message).unwrap_or_default();
-        self.with_filter(context, |filter| filter.message(token, &bytes));
+    pub(crate) fn message(&mut self, context: u32, token: u32, size: usize) {
+        let bytes = bytes(Buffer::Message, size);
+        self.with_filter(context, |filter| filter.message(token, bytes.as_deref()));
+    }
+
+    /// An HTTP call that the plugin made was answered, or failed.
+    pub(crate) fn posted(&mut self, context: u32, token: u32, is_answered: bool, size: usize) {
+        let is_ok = || abi::header(Map::PostResponse, ":status").ok().flatten().as_deref() == Some(b"200");
+        let body = match (is_answered && is_ok(), size) {
+            (false, _) => None,
+            (true, 0) => Some(Vec::new()),
+            (true, size) => bytes(Buffer::PostResponseBody, size),
+        };
+        self.with_filter(context, |filter| filter.posted(token, body));
     }
 
     pub(crate) fn closed(&mut self, context: u32, token: u32) {
@@ -166,4 +180,9 @@ impl Vm {
             filter.end();
         }
     }
+}
+
+/// What the host has to hand over; none if it is too much.
+fn bytes(which: Buffer, size: usize) -> Option<Vec<u8>> {
+    if size > LONGEST { None } else { abi::buffer(which).ok() }
 }

@@ -44,7 +44,15 @@ pub struct Setup {
     /// Does the listener come from a file that Envoy watches, so that it may
     /// be [updated](Envoy::update)?
     pub watched: bool,
+    /// Variables of Envoy's environment, which the filter's VM is handed.
+    pub environment: Vec<(String, String)>,
+    /// A whole configuration in place of all of this, as YAML.
+    pub whole: Option<String>,
 }
+
+/// The ports that stand in a [whole](Setup::whole) configuration for those that Envoy is given: of
+/// the listener, and of the admin interface.
+pub const STAND_INS: [u16; 2] = [65_001, 65_002];
 
 impl Setup {
     /// One worker with this plugin configuration.
@@ -64,6 +72,8 @@ impl Setup {
             clusters: Vec::new(),
             extensions: Vec::new(),
             watched: false,
+            environment: Vec::new(),
+            whole: None,
         }
     }
 
@@ -71,52 +81,14 @@ impl Setup {
     /// plugin to name. `op_timeout` is how long redis_proxy waits, in milliseconds.
     #[must_use]
     pub fn redis(self, port: u16, op_timeout: u32) -> Setup {
-        let address = json!({ "socket_address": { "address": "127.0.0.1", "port_value": port } });
-        let endpoints = json!([ { "lb_endpoints": [ { "endpoint": { "address": address } } ] } ]);
-        let cluster = json!({
-            "name": "redis",
-            "type": "STATIC",
-            "connect_timeout": "0.1s",
-            "load_assignment": { "cluster_name": "redis", "endpoints": endpoints },
-        });
-        self.redis_cluster(cluster, op_timeout)
+        self.redis_cluster(redis_at(port), op_timeout)
     }
 
     /// As [`redis`](Self::redis), by a cluster `redis` of any kind.
     #[must_use]
     pub fn redis_cluster(mut self, cluster: Value, op_timeout: u32) -> Setup {
-        let internal = |name: &str, filter: Value| json!({ "name": name, "internal_listener": {}, "filter_chains": [ { "filters": [ filter ] } ] });
-        let to = |name: &str, listener: &str| {
-            let address = json!({ "envoy_internal_address": { "server_listener_name": listener } });
-            json!({
-                "name": name,
-                "connect_timeout": "0.1s",
-                "load_assignment": {
-                    "cluster_name": name,
-                    "endpoints": [ { "lb_endpoints": [ { "endpoint": { "address": address } } ] } ],
-                },
-            })
-        };
-        let bridge = json!({
-            "name": "envoy.filters.network.http_connection_manager",
-            "typed_config": {
-                "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
-                "stat_prefix": "tollgate_bridge",
-                "codec_type": "HTTP2",
-                "stream_idle_timeout": "0s",
-                "route_config": { "virtual_hosts": [ { "name": "bridge", "domains": ["*"], "routes": [ {
-                    "match": { "prefix": "/" },
-                    "route": {
-                        "cluster": "tollgate_redis",
-                        "timeout": "0s",
-                        "idle_timeout": "0s",
-                        "upgrade_configs": [ { "upgrade_type": "CONNECT", "connect_config": { "allow_post": true } } ],
-                    },
-                } ] } ] },
-                "http_filters": [ wasm("tollgate_bridge", "bridge", r#"{ "role": "bridge" }"#), router() ],
-                "upgrade_configs": [ { "upgrade_type": "CONNECT" } ],
-            },
-        });
+        let filters = json!([wasm("tollgate_bridge", "bridge", r#"{ "role": "bridge" }"#), router()]);
+        let bridge = posts_as_tcp("tollgate_bridge", "tollgate_redis", &filters);
         let proxy = json!({
             "name": "envoy.filters.network.redis_proxy",
             "typed_config": {
@@ -126,19 +98,26 @@ impl Setup {
                 "prefix_routes": { "catch_all_route": { "cluster": "redis" } },
             },
         });
-        let mut to_bridge = to("tollgate_bridge", "tollgate_bridge");
-        to_bridge["typed_extension_protocol_options"] = json!({
-            "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
-                "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
-                "explicit_http_config": { "http2_protocol_options": {} },
-            },
-        });
-        self.extensions.push(json!({
-            "name": "envoy.bootstrap.internal_listener",
-            "typed_config": { "@type": "type.googleapis.com/envoy.extensions.bootstrap.internal_listener.v3.InternalListener" },
-        }));
-        self.listeners.extend([internal("tollgate_bridge", bridge), internal("tollgate_redis", proxy)]);
-        self.clusters.extend([to_bridge, to("tollgate_redis", "tollgate_redis"), cluster]);
+        self.extensions.push(internal_listeners());
+        self.listeners.extend([internal("tollgate_bridge", &bridge), internal("tollgate_redis", &proxy)]);
+        self.clusters.extend([to_http2("tollgate_bridge"), to("tollgate_redis"), cluster]);
+        self
+    }
+
+    /// The same with a way to the Redis of this port by POSTs: the cluster `tollgate_post`.
+    #[must_use]
+    pub fn redis_by_post(mut self, port: u16) -> Setup {
+        let posts = posts_as_tcp("tollgate_post", "redis", &json!([router()]));
+        self.extensions.push(internal_listeners());
+        self.listeners.push(internal("tollgate_post", &posts));
+        self.clusters.extend([to_http2("tollgate_post"), redis_at(port)]);
+        self
+    }
+
+    /// The same with these variables in the environments of Envoy and of the filter's VM.
+    #[must_use]
+    pub fn environment(mut self, variables: &[(&str, &str)]) -> Setup {
+        self.environment = variables.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
         self
     }
 
@@ -186,8 +165,15 @@ impl Setup {
     fn launch(&self) -> Envoy {
         let dir = fresh_dir();
         let [port, admin] = free_ports();
-        let file = dir.join("envoy.json");
-        fs::write(&file, self.document(&dir, port, admin).to_string()).unwrap();
+        let file = dir.join(if self.whole.is_some() { "envoy.yaml" } else { "envoy.json" });
+        let text = match &self.whole {
+            Some(yaml) => {
+                let [front, back] = STAND_INS.map(|port| port.to_string());
+                yaml.replace(&front, &port.to_string()).replace(&back, &admin.to_string())
+            }
+            None => self.document(&dir, port, admin).to_string(),
+        };
+        fs::write(&file, text).unwrap();
         let mut command = Command::new(binary());
         command
             .arg("--config-path")
@@ -195,7 +181,8 @@ impl Setup {
             .arg("--concurrency")
             .arg(self.concurrency.to_string())
             .arg("--disable-hot-restart")
-            .args(["--log-level", "warning", "--drain-time-s", "1"])
+            .args(["--log-level", "warning", "--component-log-level", "wasm:info", "--drain-time-s", "1"])
+            .envs(self.environment.iter().cloned())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(fs::File::create(dir.join("log")).unwrap());
@@ -224,6 +211,10 @@ impl Setup {
     }
 
     fn listener(&self, port: u16, plugin: &str) -> Value {
+        let names: Vec<&String> = self.environment.iter().map(|(name, _)| name).collect();
+        let mut tollgate = wasm("tollgate", "front", plugin);
+        tollgate["typed_config"]["config"]["vm_config"]["environment_variables"] =
+            json!({ "host_env_keys": names });
         json!({
             "name": "front",
             "address": { "socket_address": { "address": "127.0.0.1", "port_value": port } },
@@ -236,11 +227,84 @@ impl Setup {
                     "skip_xff_append": true,
                     "max_request_headers_kb": 8192,
                     "route_config": { "virtual_hosts": [ { "name": "all", "domains": ["*"], "routes": self.routes } ] },
-                    "http_filters": [ wasm("tollgate", "front", plugin), router() ],
+                    "http_filters": [ tollgate, router() ],
                 },
             } ] } ],
         })
     }
+}
+
+/// A cluster `redis` of the server at this port of 127.0.0.1.
+fn redis_at(port: u16) -> Value {
+    let address = json!({ "socket_address": { "address": "127.0.0.1", "port_value": port } });
+    let endpoints = json!([ { "lb_endpoints": [ { "endpoint": { "address": address } } ] } ]);
+    json!({
+        "name": "redis",
+        "type": "STATIC",
+        "connect_timeout": "0.1s",
+        "load_assignment": { "cluster_name": "redis", "endpoints": endpoints },
+    })
+}
+
+fn internal_listeners() -> Value {
+    json!({
+        "name": "envoy.bootstrap.internal_listener",
+        "typed_config": { "@type": "type.googleapis.com/envoy.extensions.bootstrap.internal_listener.v3.InternalListener" },
+    })
+}
+
+/// An internal listener with one filter.
+fn internal(name: &str, filter: &Value) -> Value {
+    json!({ "name": name, "internal_listener": {}, "filter_chains": [ { "filters": [ filter ] } ] })
+}
+
+/// A cluster that leads to the internal listener of its name.
+fn to(name: &str) -> Value {
+    let address = json!({ "envoy_internal_address": { "server_listener_name": name } });
+    json!({
+        "name": name,
+        "connect_timeout": "0.1s",
+        "load_assignment": {
+            "cluster_name": name,
+            "endpoints": [ { "lb_endpoints": [ { "endpoint": { "address": address } } ] } ],
+        },
+    })
+}
+
+/// The same by HTTP/2.
+fn to_http2(name: &str) -> Value {
+    let mut cluster = to(name);
+    cluster["typed_extension_protocol_options"] = json!({
+        "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+            "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+            "explicit_http_config": { "http2_protocol_options": {} },
+        },
+    });
+    cluster
+}
+
+/// Makes TCP connections to a cluster of the bodies of POSTs, behind these HTTP filters.
+fn posts_as_tcp(name: &str, cluster: &str, filters: &Value) -> Value {
+    json!({
+        "name": "envoy.filters.network.http_connection_manager",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+            "stat_prefix": name,
+            "codec_type": "HTTP2",
+            "stream_idle_timeout": "0s",
+            "route_config": { "virtual_hosts": [ { "name": "redis", "domains": ["*"], "routes": [ {
+                "match": { "prefix": "/" },
+                "route": {
+                    "cluster": cluster,
+                    "timeout": "0s",
+                    "idle_timeout": "0s",
+                    "upgrade_configs": [ { "upgrade_type": "CONNECT", "connect_config": { "allow_post": true } } ],
+                },
+            } ] } ] },
+            "http_filters": filters,
+            "upgrade_configs": [ { "upgrade_type": "CONNECT" } ],
+        },
+    })
 }
 
 /// The file that a watched listener comes from, replaced at one instant.

@@ -34,6 +34,19 @@ fn a_configuration_has_what_the_flags_say() {
         assert!(!run.stdout.contains(mark), "{mark}");
     }
 
+    let flags = ["--redis", "store:6380", "--redis-transport", "post", "--redis-password-env", "WORD"];
+    let run = tollgate(&[&["envoy-config", shared][..], &flags].concat());
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    let connection =
+        r#""cluster": "tollgate_post", "transport": "post", "password_env": "WORD", "timeout_ms": 5"#;
+    for piece in [connection, "host_env_keys: [ WORD ]", "allow_post: true", "cluster: redis"] {
+        assert!(run.stdout.contains(piece), "{piece}: {}", run.stdout);
+    }
+    for piece in ["redis_proxy", "bridge", "@"] {
+        let is_there = run.stdout.lines().any(|line| line.replace("\"@type\"", "").contains(piece));
+        assert!(!is_there, "{piece}: {}", run.stdout);
+    }
+
     let run = tollgate(&["envoy-config", shared]);
     assert_eq!((run.code, run.stdout.as_str()), (1, ""));
     assert!(run.stderr.contains("--redis HOST:PORT"), "{}", run.stderr);
@@ -49,5 +62,12 @@ fn wrong_rules_and_wrong_flags_are_told() {
     for upstream in ["app", "app:99999", "a b:80", ":80", "{x}:80"] {
         assert_eq!(tollgate(&["envoy-config", bad, "--upstream", upstream]).code, 2, "{upstream}");
     }
+    let good = file("envoy-good.json", RULES.as_bytes());
+    let with = |flags: &[&str]| tollgate(&[&["envoy-config", good.to_str().unwrap()], flags].concat());
+    let run = with(&["--redis", "a:1", "--redis-transport", "post", "--redis-cluster"]);
+    assert_eq!((run.code, run.stdout.as_str()), (2, ""));
+    assert!(run.stderr.contains("--redis-cluster: only by a stream"), "{}", run.stderr);
+    assert_eq!(with(&["--redis", "a:1", "--redis-transport", "pigeon"]).code, 2);
+    assert_eq!(with(&["--redis", "a:1", "--redis-password-env", "A: B"]).code, 2);
     assert_eq!(tollgate(&["envoy-config", "/nowhere/rules.json"]).code, 2);
 }

@@ -6,6 +6,7 @@ mod faults;
 mod hostile;
 mod observe;
 mod places;
+mod posts;
 mod redis;
 mod sharing;
 mod support;

@@ -53,6 +53,12 @@ pub(crate) fn in_redis(limits: &str, more: &str, connection: &str) -> String {
     )
 }
 
+/// The same without the bridge, by POSTs.
+pub(crate) fn in_post(limits: &str, more: &str, connection: &str) -> String {
+    let plugin = in_redis(limits, more, &format!(r#", "transport": "post"{connection}"#));
+    plugin.replacen("tollgate_bridge", "tollgate_post", 1)
+}
+
 /// Waits until a statistic has this value; counts are told ten times a second.
 pub(crate) fn statistic(envoy: &Envoy, name: &str, value: u64) {
     let end = Instant::now() + Duration::from_secs(30);
