@@ -34,7 +34,7 @@ export async function mount(host, page) {
 }
 
 function howTo() {
-  return h("div", { class: "how-to" },
+  return h("div", { class: "card how-to" },
     h("p", {}, "No gateway serves this page, so there is nobody to ask. In a clone of Tollgate one command starts a gateway that does, on this machine alone:"),
     h("pre", { class: "raw", tabindex: "0", "aria-label": "Commands" },
       "make run          # NGINX with the module, http://127.0.0.1:8080/\nmake run-envoy    # Envoy with the filter, the same address"),
@@ -88,8 +88,8 @@ function mountGateway(host, page, gateway, Rules) {
       h("fieldset", {}, h("legend", {}, "Send"), burst.element, rate.element,
         h("div", { class: "buttons" }, sendOne, sendMany, stream))),
     verdict,
-    h("div", { class: "two" }, h("div", {}, remaining.element, log.element),
-      h("div", {}, h("h3", {}, "The last answer"), raw,
+    h("div", { class: "two" }, h("div", { class: "card" }, remaining.element, log.element),
+      h("div", { class: "card" }, h("h3", {}, "The last answer"), raw,
         h("h3", {}, "From a shell"), curl,
         h("p", { class: "hint" }, gateway.status && ["Counts so far: ", h("a", { href: gateway.status }, "/status"), " (JSON), ", h("a", { href: gateway.metrics }, "/metrics"), " (Prometheus)."]),
         h("details", {}, h("summary", {}, "The gateway's rules"), rulesShown))));

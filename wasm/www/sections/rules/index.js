@@ -31,13 +31,13 @@ export async function mount(host, page) {
   host.append(
     h("p", {}, "Rules, requests and logs stay in this browser: this page sends them nowhere."),
     h("div", { class: "two" },
-      h("section", { "aria-labelledby": "rules-file" },
+      h("section", { class: "card", "aria-labelledby": "rules-file" },
         h("h3", { id: "rules-file" }, "Rules file"),
         field("Start from", example), box, verdict, list, notices,
         h("div", { class: "buttons" },
           h("button", { type: "button", onclick: () => opened.click() }, "Open a file"), opened,
           h("button", { type: "button", onclick: () => download("rules.json", "application/json", text) }, "Download the rules"))),
-      h("section", { "aria-labelledby": "rules-request" }, h("h3", { id: "rules-request" }, "One request"), testerHost)),
+      h("section", { class: "card", "aria-labelledby": "rules-request" }, h("h3", { id: "rules-request" }, "One request"), testerHost)),
     h("section", { "aria-labelledby": "rules-log" }, h("h3", { id: "rules-log" }, "A log"), replayHost));
 
   const [{ openEditor }, core] = await Promise.all([import("./editor.js"), import("../../pkg/full.js")]);
