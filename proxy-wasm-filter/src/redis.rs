@@ -344,12 +344,10 @@ impl Redis {
 
     /// In words: what went wrong last, and what Redis itself said of it.
     fn cause(&self) -> String {
-        let trouble = self.engine.trouble();
-        let is_connected = self.engine.router().is_connected(LINK);
-        let mut cause = match trouble {
+        let mut cause = match self.engine.trouble() {
             Some(name) => name.replace('_', " "),
-            None if is_connected => "more wait than may".to_owned(),
-            None => "not connected".to_owned(),
+            None if self.engine.router().is_ready() => "more wait than may".to_owned(),
+            None => "not connected yet".to_owned(),
         };
         let words = self.engine.words();
         if !words.is_empty() {

@@ -135,7 +135,7 @@ fn of_plugin(
     store: &StoreSnapshot,
     unidentified: u64,
     [evicted, conflicts]: [u64; 2],
-) -> [(&'static str, MetricKind, u64); 17] {
+) -> [(&'static str, MetricKind, u64); 19] {
     use MetricKind::{Counter, Gauge};
     [
         ("tollgate.unidentified", Counter, unidentified),
@@ -148,11 +148,13 @@ fn of_plugin(
         ("tollgate.store.prefetches", Counter, store.prefetches),
         ("tollgate.store.give_backs", Counter, store.give_backs),
         ("tollgate.store.timeouts", Counter, store.timeouts),
-        ("tollgate.store.failures", Counter, store.failures.saturating_add(store.key_failures)),
+        ("tollgate.store.failures", Counter, store.failures),
+        ("tollgate.store.key_failures", Counter, store.key_failures),
         ("tollgate.store.fallback_local", Counter, store.fallback_local),
         ("tollgate.store.fallback_allow", Counter, store.fallback_allow),
         ("tollgate.store.fallback_deny", Counter, store.fallback_deny),
         ("tollgate.store.connected", Counter, store.connected),
+        ("tollgate.store.breaker_opened", Counter, store.opened),
         ("tollgate.store.breaker_open", Gauge, store.open),
         ("tollgate.store.waiting", Gauge, store.waiting),
     ]

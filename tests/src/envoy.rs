@@ -106,11 +106,17 @@ impl Setup {
 
     /// The same with a way to the Redis of this port by POSTs: the cluster `tollgate_post`.
     #[must_use]
-    pub fn redis_by_post(mut self, port: u16) -> Setup {
+    pub fn redis_by_post(self, port: u16) -> Setup {
+        self.redis_cluster_by_post(redis_at(port))
+    }
+
+    /// As [`redis_by_post`](Self::redis_by_post), by a cluster `redis` of any kind.
+    #[must_use]
+    pub fn redis_cluster_by_post(mut self, cluster: Value) -> Setup {
         let posts = posts_as_tcp("tollgate_post", "redis", &json!([router()]));
         self.extensions.push(internal_listeners());
         self.listeners.push(internal("tollgate_post", &posts));
-        self.clusters.extend([to_http2("tollgate_post"), redis_at(port)]);
+        self.clusters.extend([to_http2("tollgate_post"), cluster]);
         self
     }
 
@@ -235,7 +241,8 @@ impl Setup {
 }
 
 /// A cluster `redis` of the server at this port of 127.0.0.1.
-fn redis_at(port: u16) -> Value {
+#[must_use]
+pub fn redis_at(port: u16) -> Value {
     let address = json!({ "socket_address": { "address": "127.0.0.1", "port_value": port } });
     let endpoints = json!([ { "lb_endpoints": [ { "endpoint": { "address": address } } ] } ]);
     json!({

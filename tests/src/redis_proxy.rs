@@ -89,7 +89,8 @@ impl Drop for Proxy {
     }
 }
 
-/// Three threads, which end with either side: what is asked, what is answered, and what is late.
+/// Three threads, which end with the server's side, and when nothing can be written to it: what is
+/// asked, what is answered, and what is late.
 fn connect(client: &TcpStream, server: &TcpStream, shared: &Arc<Shared>) {
     let clone = |stream: &TcpStream| stream.try_clone().expect("a descriptor");
     for stream in [client, server] {
@@ -101,10 +102,11 @@ fn connect(client: &TcpStream, server: &TcpStream, shared: &Arc<Shared>) {
         let mut buffer = [0; 16_384];
         while let Some(bytes) = read(&mut from, &mut buffer, &of_thread) {
             if to.write_all(bytes).is_err() {
-                break;
+                return end(&from, &to);
             }
         }
-        end(&from, &to);
+        // A client may have asked all that it wants to, and still read.
+        let _ = to.shutdown(Shutdown::Write);
     });
     let (late, queue) = channel();
     let (mut from, of_thread) = (clone(server), shared.clone());

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use tollgate_tests::envoy::{Envoy, Setup};
 use tollgate_tests::nginx::Conn;
 use tollgate_tests::redis::Server;
+use tollgate_tests::redis_proxy::Proxy;
 
 use super::support::{in_redis, statistic};
 
@@ -80,6 +81,33 @@ fn a_redis_that_is_killed_and_comes_back_empty_is_asked_again() {
     }
     statistic(&envoy, "tollgate_store_breaker_open", 0);
     assert_eq!(load(&envoy, 40, "d"), (20, 20));
+}
+
+/// Sentinel ends the connections of a master that it makes a replica: `CLIENT KILL TYPE normal`.
+#[test]
+fn a_master_that_sentinel_replaces_is_followed() {
+    let (old, new) = (Server::start(&[]), Server::start(&[]));
+    let proxy = Proxy::start(old.port());
+    let envoy = Setup::new(&plugin("deny")).redis(proxy.port(), 100).start();
+    statistic(&envoy, "tollgate_store_connected", 1);
+    assert_eq!(load(&envoy, 1, "a"), (1, 0));
+    proxy.lead_to(new.port());
+    let mut admin = old.connection();
+    let tell = |admin: &mut redis::Connection, words: &[&str]| {
+        redis::cmd(words[0]).arg(&words[1..]).query::<redis::Value>(admin).expect("a reply")
+    };
+    tell(&mut admin, &["REPLICAOF", "127.0.0.1", &new.port().to_string()]);
+    tell(&mut admin, &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    let (over, end) = (Instant::now(), Instant::now() + Duration::from_secs(20));
+    for number in 0.. {
+        if load(&envoy, 1, &format!("b-{number}")) == (1, 0) {
+            break;
+        }
+        assert!(Instant::now() < end, "never found again");
+        thread::sleep(Duration::from_millis(5));
+    }
+    println!("a master replaced as Sentinel does it: {:?} until the new one is asked", over.elapsed());
+    assert_eq!(load(&envoy, 40, "c"), (20, 20));
 }
 
 /// One in ten hangs up while it may be waiting. `TOLLGATE_ENVOY_HANGUPS` is how many requests.

@@ -2,6 +2,7 @@
 
 mod answers;
 mod config;
+mod fault_table;
 mod faults;
 mod hostile;
 mod observe;

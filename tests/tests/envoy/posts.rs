@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tollgate_tests::envoy::{Envoy, Setup};
 use tollgate_tests::redis::Server;
 
-use super::support::{admitted, in_post, statistic};
+use super::support::{admitted, count, in_post, statistic};
 
 fn statuses(envoy: &Envoy, count: usize, user: &str) -> Vec<u16> {
     let mut conn = envoy.connect();
@@ -43,14 +43,10 @@ fn leases_and_remembered_denials_ask_nobody() {
     statistic(&envoy, "tollgate_store_connected", 1);
     let seen = statuses(&envoy, 1200, "a");
     assert_eq!(seen.iter().filter(|status| **status == 200).count(), 1000);
-    let count = |name: &str| -> u64 {
-        let stats = envoy.admin("/stats?filter=tollgate.store");
-        let line = stats.lines().find_map(|line| line.split_once(name)?.1.strip_prefix(": "));
-        line.and_then(|number| number.trim().parse().ok()).unwrap_or(0)
-    };
     std::thread::sleep(Duration::from_millis(300)); // counts are told ten times a second
-    let (calls, leases, denials) =
-        (count("store.calls"), count("store.lease_hits"), count("store.denial_hits"));
+    let stats = envoy.admin("/stats?filter=tollgate.store");
+    let [calls, leases, denials] =
+        ["store.calls", "store.lease_hits", "store.denial_hits"].map(|name| count(&stats, name));
     println!("1,200 requests by POST: {calls} calls, {leases} of a lease, {denials} denials remembered");
     assert!(calls < 150, "{calls} calls");
     assert!(leases > 800 && denials > 150, "{leases} of a lease, {denials} denials");

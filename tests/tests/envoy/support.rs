@@ -68,3 +68,10 @@ pub(crate) fn statistic(envoy: &Envoy, name: &str, value: u64) {
         thread::sleep(Duration::from_millis(50));
     }
 }
+
+/// A statistic in the text of `/stats`, by how its name ends; 0 when it is not there.
+pub(crate) fn count(stats: &str, name: &str) -> u64 {
+    let is_it = |found: &str| found.strip_suffix(name).is_some_and(|before| before.ends_with('.'));
+    let value = stats.lines().filter_map(|line| line.split_once(": ")).find(|(found, _)| is_it(found));
+    value.and_then(|(_, number)| number.trim().parse().ok()).unwrap_or(0)
+}

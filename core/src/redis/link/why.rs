@@ -72,6 +72,9 @@ impl<'a> Why<'a> {
         if let Some(why) = Why::of_word(first) {
             return why;
         }
+        if PROXY_WITHOUT_SERVER.contains(&line) {
+            return Why::Disconnected;
+        }
         match first {
             b"MOVED" | b"ASK" => {
                 let (Some(slot), Some(to), None) = (words.next().and_then(slot), words.next(), words.next())
@@ -168,6 +171,11 @@ impl<'a> Why<'a> {
     }
 }
 
+/// What Envoy's redis_proxy answers in the server's place when it has no
+/// connection to one, or lost it: its own words, without an error's first one.
+const PROXY_WITHOUT_SERVER: [&[u8]; 3] =
+    [b"upstream failure", b"upstream protocol error", b"no upstream host"];
+
 fn slot(text: &[u8]) -> Option<u16> {
     let slot: u16 = core::str::from_utf8(text).ok()?.parse().ok()?;
     (slot < crate::redis::cluster::SLOTS).then_some(slot)
@@ -193,6 +201,15 @@ mod tests {
             Why::of(b"ERR user_script:1: OOM is my variable"),
             Why::Script(b"ERR user_script:1: OOM is my variable")
         );
+    }
+
+    #[test]
+    fn a_proxy_that_has_no_server_is_a_connection_that_is_gone() {
+        for line in [&b"upstream failure"[..], b"upstream protocol error", b"no upstream host"] {
+            let why = Why::of(line);
+            assert_eq!((why, why.is_store_failure(), why.may_have_run()), (Why::Disconnected, true, true));
+        }
+        assert_eq!(Why::of(b"upstream"), Why::Script(b"upstream"));
     }
 
     #[test]
