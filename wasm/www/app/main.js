@@ -47,7 +47,7 @@ async function show(isFirst) {
     }
   }
   document.title = `${section.title} · Tollgate lab`;
-  const heading = h("h2", { id: "section-title", tabindex: "-1" }, section.title);
+  const heading = h("h1", { id: "section-title", tabindex: "-1" }, section.title);
   const host = h("div", { class: "host", "data-section": id, "aria-busy": "true" });
   content.replaceChildren(h("article", { "aria-labelledby": "section-title", "data-id": id },
     heading, h("p", { class: "lead" }, section.lead), host));

@@ -1,3 +1,403 @@
-export function mount(host) {
-  host.textContent = "…";
+// One token bucket to touch. The clock runs with the page's, stands, or is moved by hand; whatever
+// happens in between two frames is drawn once, in the next.
+
+import init from "../../pkg/tollgate.js";
+import { chart } from "../shared/chart.js";
+import { knob, segmented, shareButton } from "../shared/knob.js";
+import { choice, count, field, h } from "../shared/parts.js";
+import { bucketPicture } from "./draw.js";
+import { MOST, SECOND, START, Timeline } from "./timeline.js";
+import { clock, wait, whyPane } from "./why.js";
+
+const UNITS = [["s", "per second"], ["m", "per minute"], ["h", "per hour"]];
+const FAMILIES = [["x-ratelimit", "X-RateLimit-…"], ["ratelimit-03", "RateLimit-… (draft 03)"], ["ratelimit", "RateLimit (draft 10)"], ["off", "Retry-After alone"]];
+const PRESETS = [
+  ["The burst of ten", "capacity 5, 2/s: ten at once, a second, ten again", { capacity: 5, refill: 2, unit: "s", script: "b10_w1_b10" }],
+  ["At the rate", "2 a second into 2/s: none is ever rejected", { capacity: 5, refill: 2, unit: "s", script: `b1_${"w0.5_b1_".repeat(14)}w0.5` }],
+  ["Twice the rate", "4 a second into 2/s: the burst goes first, then every second one", { capacity: 5, refill: 2, unit: "s", script: `b1_${"w0.25_b1_".repeat(28)}w0.25` }],
+  ["No burst", "capacity 1: one at a time, evenly", { capacity: 1, refill: 2, unit: "s", script: "b3_w0.25_b1_w0.25_b1_w0.5_b2" }],
+  ["100/s burst 200", "as an API might have it", { capacity: 200, refill: 100, unit: "s", script: "b250_w1_b150_w0.5_b60" }],
+];
+/** Requests that the log shows. */
+const SHOWN = 60;
+/** Seconds that the curve shows. */
+const SPAN = 12;
+/** ms between two changes of what is read, while requests stream. */
+const READING = 125;
+
+const DEFAULT = { capacity: 5, refill: 2, unit: "s" };
+
+export async function mount(host, page) {
+  await init();
+  const asNumber = (text, least, most, other) => {
+    const number = Number(text);
+    return text && Number.isInteger(number) && number >= least && number <= most ? number : other;
+  };
+  const settings = {
+    capacity: asNumber(page.state.capacity, 1, 1000, DEFAULT.capacity),
+    refill: asNumber(page.state.refill, 1, 1000, DEFAULT.refill),
+    unit: UNITS.some(([unit]) => unit === page.state.unit) ? page.state.unit : DEFAULT.unit,
+  };
+  let family = FAMILIES.some(([id]) => id === page.state.headers) ? page.state.headers : "x-ratelimit";
+  let burst = asNumber(page.state.burst, 1, 1000, 10);
+  let perSecond = asNumber(page.state.stream, 1, 200, 8);
+  const spec = () => ({ rate: `${settings.refill}/${settings.unit}`, burst: settings.capacity });
+
+  const line = new Timeline(spec());
+  let isRunning = page.state.clock !== "paused" && !matchMedia("(prefers-reduced-motion: reduce)").matches;
+  let streaming = null;  // { due: requests that are owed, by the clock }
+  let chosen = null;     // the request that is looked at; null: the latest
+  let first = null;      // what the scenario began with, for the address
+
+  // ---- what is shown
+  const picture = bucketPicture();
+  const figure = (name, label) => {
+    const value = h("dd", { class: "number", "data-figure": name }, "0");
+    return { element: h("div", { class: "figure" }, h("dt", {}, label), value), value };
+  };
+  const figures = {
+    tokens: figure("tokens", "Tokens now"), allowed: figure("allowed", "Allowed"), rejected: figure("rejected", "Rejected"),
+    next: figure("next", "A whole token in"), full: figure("full", "Full in"),
+  };
+  figures.allowed.value.classList.add("yes");
+  figures.rejected.value.classList.add("no");
+  const curve = chart({
+    caption: "Tokens over time", unit: "tokens; dots are requests, where they left the bucket",
+    series: [
+      { name: "capacity", label: "capacity", kind: "soft" }, { name: "tokens", label: "tokens", kind: "accent" },
+      { name: "allowed", label: "allowed", kind: "dots" }, { name: "rejected", label: "rejected", kind: "dots-denied" }],
+  });
+  const why = whyPane();
+  const log = h("ol", { class: "log", reversed: true, "aria-label": "Requests, the latest first" });
+  const logHint = h("p", { class: "hint" });
+  const pastNote = h("p", { class: "hint past" });
+  const stateOfClock = h("output", { class: "number clock-now", "data-figure": "clock" });
+
+  // ---- controls
+  const capacity = knob({ label: "Capacity", unit: "tokens", min: 1, max: 1000, scale: "log", value: settings.capacity,
+    hint: "What a full bucket admits at once: the burst.", onChange: (value) => { settings.capacity = value; changed(); } });
+  const unit = choice(UNITS, settings.unit, (value) => { settings.unit = value; changed(); });
+  unit.setAttribute("aria-label", "Refill is per");
+  const refill = knob({ label: "Refill", unit, min: 1, max: 1000, scale: "log", value: settings.refill,
+    hint: "What is admitted for ever: the rate.", onChange: (value) => { settings.refill = value; changed(); } });
+  const burstField = h("input", { type: "number", min: 1, max: 1000, step: 1, value: burst, class: "short", "aria-label": "Requests of a burst",
+    oninput: () => {
+      const isLegal = asNumber(burstField.value, 1, 1000, null) !== null;
+      burstField.setAttribute("aria-invalid", String(!isLegal));
+      burst = isLegal ? Number(burstField.value) : burst;
+      sendBurst.textContent = `Send ${count(burst)}`;
+      sendBurst.disabled = !isLegal;
+    } });
+  const sendOne = h("button", { type: "button", class: "primary", onclick: () => send(1) }, "Send one");
+  const sendBurst = h("button", { type: "button", onclick: () => send(burst) }, `Send ${count(burst)}`);
+  const streamField = knob({ label: "Streams at", unit: "a second", min: 1, max: 200, scale: "log", value: perSecond,
+    onChange: (value) => { perSecond = value; save(); } });
+  let held = false;
+  const hold = h("button", {
+    type: "button", class: "hold", "aria-pressed": "false", "aria-describedby": "hold-hint",
+    onpointerdown: (event) => { hold.setPointerCapture(event.pointerId); held = true; stream(true); },
+    onpointerup: () => stream(false), onpointercancel: () => stream(false), onlostpointercapture: () => stream(false),
+    onkeydown: (event) => { if ((event.key === " " || event.key === "Enter") && !event.repeat) { held = true; stream(true); } },
+    onkeyup: () => stream(false), onblur: () => stream(false),
+    oncontextmenu: (event) => event.preventDefault(),
+    // A screen reader clicks, and holds nothing: it starts, and it stops.
+    onclick: () => { if (!held) { stream(!streaming); } held = false; },
+  }, "Hold to stream");
+  const run = segmented("Clock", [["run", "Real time"], ["pause", "Paused"]], isRunning ? "run" : "pause", (id) => {
+    isRunning = id === "run";
+    save();
+  });
+  const step = (label, nanos) => h("button", { type: "button", onclick: () => {
+    pause();
+    line.pass(nanos, true);
+    follow();
+    page.announce(`${clock(line.now)}: ${tokensNow()}`);
+  } }, label);
+  const scrubber = h("input", { type: "range", class: "scrubber", min: 0, max: 10_000, step: 10, value: 0, "aria-label": "Time",
+    oninput: () => {
+      pause();
+      line.visit(START + BigInt(scrubber.value) * 1_000_000n);
+      follow();
+      page.announce(`${clock(line.now)}: ${tokensNow()}`);
+    } });
+  const now = h("button", { type: "button", hidden: true, onclick: () => { line.visit(line.end); follow(); } }, "Back to the end");
+
+  const presets = h("div", { class: "buttons presets", role: "group", "aria-label": "Scenarios" }, PRESETS.map(([name, hint, preset]) =>
+    h("button", { type: "button", title: hint, onclick: () => { load(preset); page.announce(`${name}: ${hint}. ${counts()}`); } }, name)));
+  const reset = h("button", { type: "button", onclick: () => { restart(); save(); page.announce("Reset: the bucket is full."); } }, "Reset");
+  const families = choice(FAMILIES, family, (value) => { family = value; dirty = readable = true; save(); });
+
+  host.append(
+    presets,
+    h("div", { class: "bucket-grid" },
+      h("section", { class: "card bucket-view", "aria-label": "The bucket" }, picture.element,
+        h("dl", { class: "figures" }, Object.values(figures).map(({ element }) => element))),
+      h("section", { class: "card bucket-controls", "aria-label": "Controls" },
+        h("div", { class: "knobs" }, capacity.element, refill.element),
+        h("h2", {}, "Send requests"),
+        h("div", { class: "buttons" }, sendOne, h("span", { class: "joined" }, sendBurst, burstField), hold),
+        streamField.element,
+        h("p", { class: "hint", id: "hold-hint" }, "Held with the pointer, or with the space bar. A screen reader’s click starts it and stops it."),
+        h("h2", {}, "Clock"),
+        h("div", { class: "buttons" }, run.element, step("+0.1 s", SECOND / 10n), step("+1 s", SECOND), stateOfClock, now),
+        scrubber, pastNote,
+        h("div", { class: "buttons" }, reset, shareButton(page)))),
+    h("section", { class: "card" }, curve.element),
+    h("div", { class: "two" },
+      h("section", { class: "card", "aria-labelledby": "log-title" },
+        h("h2", { id: "log-title" }, "Requests"), logHint, log),
+      h("section", { class: "card" }, h("h2", {}, "The answer, and why"), field("Header fields", families), why.element)),
+    h("p", { class: "hint" }, "The bucket stores one instant for each key and counts nothing in the background: the refill is worked out when somebody asks. In the header fields, Limit is the capacity, Remaining the whole tokens left, and Reset the seconds until the bucket is full again."),
+  );
+
+  // ---- what may happen
+  let dirty = true;      // something is to be drawn
+  let readable = true;   // what is read (log, reasons) is to be renewed at once
+  const tokensNow = () => `${line.state.tokens.toFixed(2)} tokens`;
+  const counts = () => `${count(line.allowed)} allowed, ${count(line.asked - line.allowed)} rejected`;
+
+  function pause() {
+    if (isRunning) {
+      isRunning = false;
+      run.set("pause");
+    }
+  }
+  function follow() {
+    chosen = null;
+    dirty = readable = true;
+    save();
+  }
+  function send(requests) {
+    const before = line.allowed;
+    let sent = 0;
+    for (; sent < requests && !line.isFull; sent++) {
+      line.send();
+    }
+    if (sent > 0) {
+      picture.asked(line.requests.at(-1).decision.allowed);
+    }
+    follow();
+    const allowed = line.allowed - before;
+    page.announce(`${sent === 1 ? (allowed ? "Allowed" : "Rejected") : `${count(sent)} sent: ${count(allowed)} allowed, ${count(sent - allowed)} rejected`}. ${tokensNow()} left.`);
+  }
+  function stream(isOn) {
+    if (isOn === Boolean(streaming)) {
+      return;
+    }
+    streaming = isOn ? { due: 1 } : null;
+    hold.setAttribute("aria-pressed", String(isOn));
+    if (isOn) {
+      chosen = null;
+      if (!isRunning) {
+        isRunning = true;
+        run.set("run");
+      }
+    } else {
+      readable = dirty = true;
+      save();
+      page.announce(counts());
+    }
+  }
+  function changed() {
+    if (line.requests.length === 0) {
+      restart();
+    } else {
+      line.change(spec());
+    }
+    follow();
+  }
+  function restart() {
+    line.reset(spec());
+    first = { ...settings };
+    chosen = null;
+    dirty = readable = true;
+  }
+  function load(preset) {
+    Object.assign(settings, { capacity: preset.capacity, refill: preset.refill, unit: preset.unit });
+    capacity.set(settings.capacity);
+    refill.set(settings.refill);
+    unit.value = settings.unit;
+    pause();
+    restart();
+    line.play(preset.script);
+    const { burst: held, rate } = line.spec;
+    const [per, unitNow] = rate.split("/");
+    Object.assign(settings, { capacity: held, refill: Number(per), unit: unitNow });
+    capacity.set(settings.capacity);
+    refill.set(settings.refill);
+    unit.value = settings.unit;
+    follow();
+  }
+  function save() {
+    const script = line.requests.length > 0 ? line.script : "";
+    page.setState({
+      ...(script === null ? settings : first), do: script,
+      burst: burst === 10 ? "" : burst, stream: perSecond === 8 ? "" : perSecond,
+      headers: family === "x-ratelimit" ? "" : family, clock: isRunning ? "" : "paused",
+    });
+  }
+
+  // ---- one frame
+  let at = null;
+  let lastRead = 0;
+  let lastSaved = 0;
+  function frame(time) {
+    if (page.signal.aborted) {
+      return;
+    }
+    const passed = at === null ? 0 : Math.min(time - at, 250); // a tab that slept does not catch up
+    at = time;
+    if (isRunning && passed > 0) {
+      advance(BigInt(Math.round(passed * 1e6)));
+      dirty = true;
+    }
+    if (dirty) {
+      draw(time);
+    } else {
+      picture.draw(line.state.tokens, line.limit.burst);
+    }
+    requestAnimationFrame(frame);
+  }
+  function advance(nanos) {
+    if (!streaming || line.isFull) {
+      line.pass(nanos);
+      return;
+    }
+    // Requests of a stream fall where they are due, not where frames begin.
+    const gap = SECOND / BigInt(perSecond);
+    let left = nanos;
+    streaming.wait ??= 0n;
+    while (streaming.wait <= left && !line.isFull) {
+      line.pass(streaming.wait);
+      left -= streaming.wait;
+      line.send();
+      picture.asked(line.requests.at(-1).decision.allowed);
+      streaming.wait = gap;
+    }
+    streaming.wait -= left;
+    line.pass(left);
+  }
+
+  function draw(time) {
+    dirty = false;
+    const { tokens } = line.state;
+    picture.draw(tokens, line.limit.burst);
+    text(figures.tokens.value, tokens.toFixed(2));
+    text(figures.allowed.value, count(line.allowed));
+    text(figures.rejected.value, count(line.asked - line.allowed));
+    const next = line.bucket.peek(line.now);
+    text(figures.next.value, next.allowed ? "now" : wait(next.retryAfter));
+    text(figures.full.value, tokens >= line.limit.burst ? "now" : wait(next.resetAfter));
+    text(stateOfClock, clock(line.now));
+    drawCurve();
+    const ms = Number((line.now - START) / 1_000_000n);
+    const most = Math.ceil((Number((line.end - START) / 1_000_000n) + 2000) / 10_000) * 10_000;
+    if (scrubber.max !== String(most)) {
+      scrubber.max = String(most);
+    }
+    if (scrubber.valueAsNumber !== ms) {
+      scrubber.value = String(ms);
+    }
+    if (time - lastRead > READING || readable) {
+      lastRead = time;
+      readable = false;
+      scrubber.setAttribute("aria-valuetext", clock(line.now));
+      read();
+    }
+    if (isRunning && time - lastSaved > 1000 && line.requests.length > 0) {
+      lastSaved = time;
+      save();
+    }
+  }
+  function drawCurve() {
+    const to = Math.max(Number(line.now - START) / 1e9, SPAN);
+    const from = to - SPAN;
+    const columns = { at: [from], capacity: [line.limit.burst], tokens: [null], allowed: [null], rejected: [null] };
+    const { points } = line;
+    let start = points.length;
+    while (start > 0 && Number(points[start - 1].at - START) / 1e9 >= from) {
+      start -= 1;
+    }
+    for (let i = Math.max(start - 1, 0); i < points.length; i++) {
+      const point = points[i];
+      if (point.at > line.now) {
+        break;
+      }
+      columns.at.push(Math.max(Number(point.at - START) / 1e9, from));
+      columns.capacity.push(line.limit.burst);
+      columns.tokens.push(point.tokens);
+      columns.allowed.push(point.mark === 1 ? point.tokens : null);
+      columns.rejected.push(point.mark === 2 ? point.tokens : null);
+    }
+    columns.at.push(to);
+    columns.capacity.push(line.limit.burst);
+    columns.tokens.push(null);
+    columns.allowed.push(null);
+    columns.rejected.push(null);
+    curve.draw(columns);
+  }
+
+  // ---- the log: rows are made once, put on top, and taken off below
+  let rows = [];       // of requests, the latest first: { request, element }
+  function read() {
+    const upTo = line.asked;
+    const latest = line.requests.slice(Math.max(upTo - SHOWN, 0), upTo).reverse();
+    const known = new Map(rows.map((row) => [row.request, row]));
+    rows = latest.map((request) => known.get(request) ?? { request, element: logRow(request) });
+    const isSame = log.childElementCount === rows.length && log.firstElementChild === rows[0]?.element && log.lastElementChild === rows.at(-1)?.element;
+    if (!isSame) {
+      const keep = new Set(rows.map(({ element }) => element));
+      for (const child of [...log.children]) {
+        if (!keep.has(child)) {
+          child.remove();
+        }
+      }
+      let before = log.firstElementChild;
+      for (const { element } of rows) {
+        if (element === before) {
+          before = before.nextElementSibling;
+        } else {
+          log.insertBefore(element, before);
+        }
+      }
+      log.setAttribute("start", String(rows[0]?.request.n ?? 0));
+    }
+    text(logHint, line.isFull ? `The log is full at ${count(MOST)} requests: reset it to go on.`
+      : upTo === 0 ? "Nothing was sent yet." : `${count(upTo)} sent${upTo > SHOWN ? `, the latest ${SHOWN} are listed` : ""}. Choose one to see its answer.`);
+    text(pastNote, line.isPast ? "This is the past. Whoever sends from here changes what came later." : "");
+    now.hidden = !line.isPast;
+    const shown = chosen && chosen.n <= upTo ? chosen : line.requests[upTo - 1];
+    for (const { request, element } of rows) {
+      element.firstElementChild.setAttribute("aria-current", String(request === shown));
+    }
+    why.show(shown, shown && line.answer(shown, family));
+  }
+  function logRow(request) {
+    const { decision } = request;
+    return h("li", {}, h("button", {
+      type: "button", "data-status": decision.allowed ? 200 : 429,
+      onclick: () => { chosen = request; readable = dirty = true; },
+    },
+    h("span", { class: "number" }, clock(request.at)),
+    h("strong", { class: decision.allowed ? "yes" : "no" }, decision.allowed ? "200" : "429"),
+    h("span", { class: "number" }, `${count(decision.remaining)} left`),
+    h("span", { class: "hint" }, decision.allowed ? "" : `in ${wait(decision.retryAfter)}`)));
+  }
+
+  page.onTheme(() => { picture.measure(); dirty = true; });
+  restart();
+  if (page.state.do) {
+    load({ ...settings, script: page.state.do });
+    isRunning = page.state.clock === "run";
+    run.set(isRunning ? "run" : "pause");
+  }
+  // The curve can only be made where it has a width: in the first frame.
+  requestAnimationFrame(frame);
+  return () => line.free();
+}
+
+function text(element, value) {
+  if (element.textContent !== value) {
+    element.textContent = value;
+  }
 }

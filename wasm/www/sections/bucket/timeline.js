@@ -1,7 +1,7 @@
 // What happened to one bucket, and when it is: a clock of its own, the requests, and the bucket.
 //
 // The past can be visited: the bucket is then made anew, and asked the requests of before that instant
-// once more. The same requests give the same answers, so nothing of a bucket has to be kept but them.
+// again. The same requests give the same answers, so nothing of a bucket has to be kept but them.
 // Whoever sends from the past gives up what came later.
 
 import { Bucket, headers, Limit, problem } from "../../pkg/tollgate.js";
@@ -10,11 +10,11 @@ import { Bucket, headers, Limit, problem } from "../../pkg/tollgate.js";
 export const START = 1_000_000_000_000_000n;
 export const SECOND = 1_000_000_000n;
 /** Requests that are kept. */
-export const MOST = 100_000;
-/** Points of the curve that are kept. */
+export const MOST = 20_000;
+/** Points of the curve that are kept: 60 a second, and two for each request. */
 const POINTS = 6000;
 /** Of a jump in time, points between. */
-const BETWEEN = 48;
+const BETWEEN = 48n;
 
 export class Timeline {
   /** @param {{ rate: string, burst: number }} spec */
@@ -24,16 +24,17 @@ export class Timeline {
 
   reset(spec) {
     this.free();
-    this.limit = new Limit({ ...spec, algorithm: "token_bucket" });
+    this.limit = limitOf(spec);
     this.bucket = new Bucket(this.limit);
     this.changes = [{ index: 0, at: START, spec }];
-    this.requests = [];   // { n, at, decision, before, after, latest }
-    this.points = [];     // { at, tokens }
+    this.requests = [];   // { n, at, decision, stored, before, after, limit }
+    this.points = [];     // { at, tokens, mark }
     this.actions = [];
-    this.allowed = 0;
+    this.allowed = 0;     // of the requests before now
+    this.asked = 0;       // those are so many
+    this.changed = 1;     // and so many changes
     this.now = START;
     this.end = START;     // the latest instant that was
-    this.asked = 0;       // of the requests, those before now
     this.note();
   }
 
@@ -55,104 +56,100 @@ export class Timeline {
     return this.requests.length >= MOST;
   }
 
-  /** Lets so much time pass. */
+  get spec() {
+    return this.changes[this.changed - 1].spec;
+  }
+
+  /** Lets so much time pass. `isJump`: at once, so that the curve between has to be drawn. */
   pass(nanos, isJump = false) {
-    if (nanos <= 0n) {
+    if (this.isPast) {
+      this.forward(this.now + nanos);
       return;
     }
     const from = this.now;
-    const to = from + nanos;
-    if (this.isPast) {
-      this.visit(to);
-      return;
-    }
     if (isJump) {
-      for (let i = 1n; i < BigInt(BETWEEN); i++) {
-        this.now = from + (nanos * i) / BigInt(BETWEEN);
+      for (let i = 1n; i < BETWEEN; i++) {
+        this.now = from + (nanos * i) / BETWEEN;
         this.note();
       }
     }
-    this.now = this.end = to;
+    this.now = this.end = from + nanos;
     this.note();
-    this.did("+", nanos);
+    this.did("w", nanos);
   }
 
   /** One request of one token, now. */
   send() {
     this.forgetFuture();
     const before = this.state;
+    const stored = this.bucket.state(before.latest);
     const decision = this.bucket.check(this.now);
     const after = this.state;
-    const request = { n: this.requests.length + 1, at: this.now, decision, before, after, capacity: this.limit.burst };
-    this.requests.push(request);
+    this.requests.push({ n: this.requests.length + 1, at: this.now, decision, stored, before, after, spec: this.spec });
     this.asked = this.requests.length;
     this.allowed += decision.allowed ? 1 : 0;
-    this.put(before.tokens);
-    this.put(after.tokens);
+    this.put(before.tokens, 0);
+    this.put(after.tokens, decision.allowed ? 1 : 2);
     this.did("b", 1);
-    return request;
-  }
-
-  /** Evenly spaced requests over a span of time, the first at once. */
-  stream(perSecond, seconds) {
-    const step = SECOND / BigInt(perSecond);
-    for (let left = perSecond * seconds; left > 0 && !this.isFull; left--) {
-      this.send();
-      this.pass(step);
-    }
   }
 
   /** Another limit from now on; what was spent stays spent. */
   change(spec) {
     this.forgetFuture();
-    const limit = new Limit({ ...spec, algorithm: "token_bucket" }); // throws before anything is changed
+    const limit = limitOf(spec); // throws before anything is changed
     this.limit.free();
     this.limit = limit;
     this.bucket.setLimit(limit, this.now);
-    if (this.changes.at(-1).index === this.requests.length) {
+    if (this.changes.at(-1).at === this.now && this.changes.length > 1) {
       this.changes.pop();
     }
     this.changes.push({ index: this.requests.length, at: this.now, spec });
+    this.changed = this.changes.length;
     this.note();
+    this.did("l", spec);
   }
 
-  /** Goes to an instant, in the past or not. */
+  /** Goes to an instant: of the past, or one that is still to come. */
   visit(at) {
     const to = at < START ? START : at;
-    if (to >= this.now && !this.isPast) {
-      this.pass(to - this.now, true);
-      return;
+    if (to < this.now) {
+      this.bucket.free();
+      this.limit.free();
+      this.limit = limitOf(this.changes[0].spec);
+      this.bucket = new Bucket(this.limit);
+      this.now = START;
+      this.asked = this.allowed = 0;
+      this.changed = 1;
     }
-    this.now = to > this.end ? this.end : to;
-    let asked = 0;
-    this.bucket.free();
-    const [first, ...later] = this.changes;
-    this.use(first.spec);
-    this.bucket = new Bucket(this.limit);
-    const ask = (until) => {
-      let last = asked;
-      while (last < until && this.requests[last].at <= this.now) {
-        last += 1;
-      }
-      this.bucket.checkAll(BigUint64Array.from(this.requests.slice(asked, last), (request) => request.at));
-      asked = last;
-    };
-    for (const { index, at: changed, spec } of later) {
-      ask(index);
-      if (changed > this.now) {
-        break;
-      }
-      this.use(spec);
-      this.bucket.setLimit(this.limit, changed);
-    }
-    ask(this.requests.length);
-    this.asked = asked;
-    this.allowed = this.requests.slice(0, asked).reduce((sum, { decision }) => sum + (decision.allowed ? 1 : 0), 0);
+    this.forward(to);
   }
 
-  use(spec) {
-    this.limit.free();
-    this.limit = new Limit({ ...spec, algorithm: "token_bucket" });
+  /** Asks once more what was asked until then; beyond the end, time passes. */
+  forward(to) {
+    const until = to < this.end ? to : this.end;
+    for (;;) {
+      const change = this.changes[this.changed];
+      const last = change?.index ?? this.requests.length;
+      const from = this.asked;
+      while (this.asked < last && this.requests[this.asked].at <= until) {
+        this.allowed += this.requests[this.asked].decision.allowed ? 1 : 0;
+        this.asked += 1;
+      }
+      if (this.asked > from) {
+        this.bucket.checkAll(BigUint64Array.from(this.requests.slice(from, this.asked), (request) => request.at));
+      }
+      if (!change || change.at > until || this.asked < last) {
+        break;
+      }
+      this.limit.free();
+      this.limit = limitOf(change.spec);
+      this.bucket.setLimit(this.limit, change.at);
+      this.changed += 1;
+    }
+    this.now = until;
+    if (to > this.end) {
+      this.pass(to - this.end, true);
+    }
   }
 
   forgetFuture() {
@@ -160,43 +157,46 @@ export class Timeline {
       return;
     }
     this.requests.length = this.asked;
-    this.changes = this.changes.filter(({ at }) => at <= this.now);
+    this.changes.length = this.changed;
     this.points = this.points.filter(({ at }) => at <= this.now);
     this.end = this.now;
     this.actions = null; // what is left of them cannot be told in short
   }
 
   /** The answer to a request, as a gateway writes it. */
-  answer({ decision }, family) {
-    return {
+  answer({ decision, spec }, family) {
+    const limit = limitOf(spec);
+    const answer = {
       status: decision.allowed ? "200 OK" : "429 Too Many Requests",
-      headers: headers("api", this.limit, decision, family),
-      body: problem("api", this.limit, decision),
+      headers: headers("api", limit, decision, family),
+      body: problem("api", limit, decision),
     };
+    limit.free();
+    return answer;
   }
 
   note() {
-    this.put(this.state.tokens);
+    this.put(this.state.tokens, 0);
   }
 
-  put(tokens) {
-    this.points.push({ at: this.now, tokens });
+  put(tokens, mark) {
+    this.points.push({ at: this.now, tokens, mark });
     if (this.points.length > POINTS) {
       this.points.splice(0, POINTS / 4);
     }
   }
 
-  /** Keeps what was done in short, for the address: "b10 +1 b10"; gives up when it becomes long. */
+  /** Keeps what was done in short, for the address; gives up when it becomes long. */
   did(kind, amount) {
     if (!this.actions) {
       return;
     }
     const last = this.actions.at(-1);
     if (last?.kind === kind) {
-      last.amount += amount;
+      last.amount = kind === "l" ? amount : last.amount + amount;
     } else {
       this.actions.push({ kind, amount });
-      if (this.actions.length > 40) {
+      if (this.actions.length > 60) {
         this.actions = null;
       }
     }
@@ -204,21 +204,25 @@ export class Timeline {
 
   /** What was done, or null where it is too long to tell. */
   get script() {
-    return this.actions?.map(({ kind, amount }) => kind + (kind === "+" ? Number(amount) / 1e9 : amount)).join("_") ?? null;
+    const tell = { w: (nanos) => `w${Number(nanos) / 1e9}`, b: (requests) => `b${requests}`, l: ({ rate, burst }) => `l${burst}x${rate.replace("/", "")}` };
+    return this.actions?.map(({ kind, amount }) => tell[kind](amount)).join("_") ?? null;
   }
 
-  /** Does what a script says: b10 is ten requests at once, +1 a second that passes, s8x5 eight a second for five seconds. */
+  /** Does what a script says: b10 is ten requests at once, w1 a second that passes, l5x2s from there on capacity 5 and 2/s. */
   play(script) {
-    for (const [, kind, amount, seconds] of script.matchAll(/([b+s])(\d+(?:\.\d+)?)(?:x(\d+))?/g)) {
-      if (kind === "+") {
+    for (const step of script.split("_")) {
+      const [, kind, amount, refill, unit] = step.match(/^([bwl])(\d+(?:\.\d+)?)(?:x(\d+)([smh]))?$/) ?? [];
+      if (kind === "w") {
         this.pass(BigInt(Math.round(Math.min(Number(amount), 86_400) * 1e9)), true);
       } else if (kind === "b") {
         for (let left = Math.min(Math.floor(Number(amount)), 1000); left > 0 && !this.isFull; left--) {
           this.send();
         }
-      } else {
-        this.stream(Math.min(Math.max(Math.floor(Number(amount)), 1), 200), Math.min(Number(seconds ?? 1), 60));
+      } else if (kind === "l" && refill) {
+        this.change({ rate: `${refill}/${unit}`, burst: Math.floor(Number(amount)) });
       }
     }
   }
 }
+
+const limitOf = (spec) => new Limit({ ...spec, algorithm: "token_bucket" });

@@ -118,7 +118,7 @@ export function mount(host, page) {
     h("div", { class: "bench" }, h("div", { class: "plots" },
       h("div", { class: "card" }, total.element, redis.element, details("The same as a table", totalTable.element)),
       h("div", { class: "card" }, latency.element, details("The same as a table", waitTable.element),
-        h("h3", {}, "Breakers"), breakers, breakerTold, whoTable.element)),
+        h("h2", {}, "Breakers"), breakers, breakerTold, whoTable.element)),
     h("div", { class: "settings" },
       h("fieldset", {}, h("legend", {}, "Network and load"), sliders.latency.element, sliders.loss.element, sliders.offered.element),
       h("fieldset", {}, h("legend", {}, "Cluster and policy"),

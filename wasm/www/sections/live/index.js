@@ -89,8 +89,8 @@ function mountGateway(host, page, gateway, Rules) {
         h("div", { class: "buttons" }, sendOne, sendMany, stream))),
     verdict,
     h("div", { class: "two" }, h("div", { class: "card" }, remaining.element, log.element),
-      h("div", { class: "card" }, h("h3", {}, "The last answer"), raw,
-        h("h3", {}, "From a shell"), curl,
+      h("div", { class: "card" }, h("h2", {}, "The last answer"), raw,
+        h("h2", {}, "From a shell"), curl,
         h("p", { class: "hint" }, gateway.status && ["Counts so far: ", h("a", { href: gateway.status }, "/status"), " (JSON), ", h("a", { href: gateway.metrics }, "/metrics"), " (Prometheus)."]),
         h("details", {}, h("summary", {}, "The gateway's rules"), rulesShown))));
 

@@ -32,13 +32,13 @@ export async function mount(host, page) {
     h("p", {}, "Rules, requests and logs stay in this browser: this page sends them nowhere."),
     h("div", { class: "two" },
       h("section", { class: "card", "aria-labelledby": "rules-file" },
-        h("h3", { id: "rules-file" }, "Rules file"),
+        h("h2", { id: "rules-file" }, "Rules file"),
         field("Start from", example), box, verdict, list, notices,
         h("div", { class: "buttons" },
           h("button", { type: "button", onclick: () => opened.click() }, "Open a file"), opened,
           h("button", { type: "button", onclick: () => download("rules.json", "application/json", text) }, "Download the rules"))),
-      h("section", { class: "card", "aria-labelledby": "rules-request" }, h("h3", { id: "rules-request" }, "One request"), testerHost)),
-    h("section", { "aria-labelledby": "rules-log" }, h("h3", { id: "rules-log" }, "A log"), replayHost));
+      h("section", { class: "card", "aria-labelledby": "rules-request" }, h("h2", { id: "rules-request" }, "One request"), testerHost)),
+    h("section", { "aria-labelledby": "rules-log" }, h("h2", { id: "rules-log" }, "A log"), replayHost));
 
   const [{ openEditor }, core] = await Promise.all([import("./editor.js"), import("../../pkg/full.js")]);
   await core.default();

@@ -40,7 +40,7 @@ export function mountTester(host, Rules) {
       h("button", { type: "button", onclick: () => pass(60) }, "+1 min"),
       h("button", { type: "button", onclick: () => forget() }, "Begin anew"),
       h("p", { class: "clock" }, "Time ", clock)));
-  host.append(form, status, raw, h("h4", {}, "Policies, in the order of the file"), client, considered);
+  host.append(form, status, raw, h("h3", {}, "Policies, in the order of the file"), client, considered);
 
   function pass(more) {
     seconds += more;
