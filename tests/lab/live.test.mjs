@@ -1,0 +1,90 @@
+// The section Live against real gateways: NGINX with the module and Envoy with the filter, started as
+// `make run` and `make run-envoy` start them. What the model predicts is what they answer.
+
+import assert from "node:assert/strict";
+import { after, before, describe, test } from "node:test";
+
+import { inspect, launch, open } from "./browser.mjs";
+import { startEnvoy, startNginx } from "./gateways.mjs";
+
+let browser;
+before(async () => {
+  browser = await launch();
+});
+after(() => browser?.close());
+
+const told = (page) => page.locator(".told").textContent();
+const answered = (page, count) => page.waitForFunction((many) => {
+  const said = document.querySelector(".told")?.textContent ?? "";
+  return Number(said.replace(/^(?:\d+ of )?(\d+) .*/, "$1")) >= many;
+}, count);
+async function slide(page, label, value) {
+  const slider = page.getByLabel(label, { exact: true });
+  await slider.fill(String(value));
+}
+
+for (const [name, start] of [["NGINX", startNginx], ["Envoy", startEnvoy]]) {
+  describe(name, () => {
+    let gateway;
+    before(async () => {
+      gateway = await start();
+    });
+    after(() => gateway?.stop());
+
+    test("is_found_by_the_page", async () => {
+      const page = await open(browser, gateway.url, "live");
+      assert.match(await page.locator("[data-section=live]").textContent(), new RegExp(`served by ${name}`));
+    });
+
+    test("answers_a_burst_as_predicted", async () => {
+      const page = await open(browser, gateway.url, "live");
+      await page.getByRole("button", { name: "Send the burst" }).click();
+      await answered(page, 10);
+      assert.equal(await told(page), "10 answers, all as predicted.");
+      assert.equal(await page.locator("tbody .yes").count(), 2, "two at once");
+      assert.match(await page.locator(".raw").first().textContent(), /^HTTP\/1\.1 429[^]*Retry-After: 1/i);
+    });
+
+    test("answers_a_stream_as_predicted", async () => {
+      const page = await open(browser, gateway.url, "live?place=api%2Fstream");
+      await slide(page, "Stream", 40);
+      await slide(page, "Burst", 60);
+      await page.getByRole("button", { name: "Send the burst" }).click();
+      await answered(page, 60);
+      await page.getByRole("button", { name: "Start the stream" }).click();
+      await answered(page, 140);
+      await page.getByRole("button", { name: "Stop the stream" }).click();
+      assert.match(await told(page), /^\d+ answers, all as predicted\.$/);
+    });
+
+    test("answers_401_without_the_required_tenant_as_predicted", async () => {
+      const page = await open(browser, gateway.url, "live?place=api%2Forders");
+      await page.getByLabel("X-Tenant").fill("");
+      await page.getByRole("button", { name: "Send one" }).click();
+      await answered(page, 1);
+      assert.equal(await told(page), "1 answer, all as predicted.");
+      assert.match(await page.locator(".raw").first().textContent(), /^HTTP\/1\.1 401/);
+    });
+
+    test("answers_two_limits_as_predicted", async () => {
+      const page = await open(browser, gateway.url, "live?place=api%2Forders");
+      await slide(page, "Burst", 15);
+      await page.getByRole("button", { name: "Send the burst" }).click();
+      await answered(page, 15);
+      assert.equal(await told(page), "15 answers, all as predicted.");
+    });
+
+    if (name === "NGINX") {
+      test("looks_and_reads_well_in_both_themes_and_sizes", async () => {
+        await inspect(browser, gateway.url, "live?place=api%2Fstream", async (page) => {
+          await slide(page, "Burst", 60);
+          await page.getByRole("button", { name: "Send the burst" }).click();
+          await answered(page, 60);
+          await page.waitForTimeout(1000);
+          await page.getByRole("button", { name: "Send the burst" }).click();
+          await answered(page, 120);
+        });
+      });
+    }
+  });
+}
