@@ -38,7 +38,7 @@ built = TOLLGATE_NGINX=$(CURDIR)/target/nginx/$(1)/nginx \
 
 .NOTPARALLEL:
 .PHONY: all help setup lib cli nginx nginx-current nginx-asan run test test-rust test-loom \
-	test-nginx-current test-nginx-asan filter run-envoy test-envoy vectors bench simulate fuzz fuzz-corpus lint fmt deny header check-header check-symbols check-wasm \
+	test-nginx-current test-nginx-asan filter run-envoy test-envoy lab lab-package lab-site test-lab vectors bench simulate fuzz fuzz-corpus lint fmt deny header check-header check-symbols check-wasm \
 	install install-lib install-cli install-nginx uninstall clean
 
 all: lib nginx cli ## build both libraries, the module for Debian's NGINX and the command (the default)
@@ -68,10 +68,19 @@ nginx-asan: lib ## build the same with AddressSanitizer
 filter: ## build the proxy-wasm filter, target/tollgate_filter.wasm
 	@proxy-wasm-filter/build.sh
 
-run: setup lib nginx ## start a limited NGINX on 127.0.0.1:8080 (PORT=) and stay until Ctrl-C
+run: setup lib nginx lab-site ## start a limited NGINX on 127.0.0.1:8080 (PORT=) and stay until Ctrl-C
 	@ffi/nginx/demo/run.sh target/nginx/debian/$(MODULE) $(PORT)
 
-run-envoy: setup filter ## start a limited Envoy on 127.0.0.1:8080 (PORT=) and stay until Ctrl-C
+lab-package: ## build the package for JavaScript: target/lab/pkg
+	@wasm/build.sh
+
+lab-site: lab-package ## build the lab, a page of files: target/lab/site
+	@wasm/www/build.sh
+
+lab: setup lab-site ## build and serve the lab on 127.0.0.1:8081 (PORT=) and stay until Ctrl-C
+	@wasm/www/serve.sh $(if $(filter file,$(origin PORT)),8081,$(PORT))
+
+run-envoy: setup filter lab-site ## start a limited Envoy on 127.0.0.1:8080 (PORT=) and stay until Ctrl-C
 	@proxy-wasm-filter/run.sh "$$(.ci/envoy)" $(PORT)
 
 test: setup lib check-header check-symbols check-wasm test-rust test-loom test-nginx-current test-nginx-asan ## run every test of every part, cheap ones first
@@ -88,6 +97,10 @@ test-nginx-current: nginx-current ## run the NGINX tests against the current NGI
 
 test-nginx-asan: nginx-asan ## run the NGINX tests under AddressSanitizer
 	$(call built,asan) cargo test -p tollgate-tests --test nginx
+
+test-lab: setup lab-site ## run the tests of the lab in Chromium
+	@tests/lab/setup.sh
+	node --test --test-concurrency=1 tests/lab/*.test.mjs
 
 test-envoy: setup filter nginx ## run the filter's tests in a real Envoy (downloads one)
 	@.ci/envoy >/dev/null

@@ -68,7 +68,7 @@ export const QUESTIONS = [
       ["Nothing: it gets its 2 a second", "A denied request changes nothing that is stored. Whoever wants a punishment writes one down as a rule of its own (a penalty), with an end that is told."],
     ],
     right: 1,
-    see: ["See 2 of 20 a second go on being admitted", "bucket?capacity=1&refill=2&do=s20x4&clock=paused"],
+    see: ["See 2 of 20 a second go on being admitted", `bucket?capacity=1&refill=2&do=b1_${"w0.05_b1_".repeat(60)}w0.05&clock=paused`],
   },
   {
     id: "atomic",
