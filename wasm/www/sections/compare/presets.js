@@ -1,0 +1,45 @@
+// Traffic to start from, by the package's names, with the limit that shows its point best.
+
+export const PRESETS = [
+  { id: "steady", title: "Steady", hint: "evenly, a little below the limit", limit: 10, unit: "s", burst: 10, key: "all" },
+  { id: "burst", title: "Burst", hint: "many at once, out of quiet", limit: 10, unit: "s", burst: 20, key: "all" },
+  { id: "window_boundary", title: "Window boundary", hint: "as many as are allowed just before a second begins, and again just after", limit: 10, unit: "s", burst: 10, key: "all" },
+  { id: "retry_storm", title: "Retry storm", hint: "who is denied tries again at once", limit: 50, unit: "s", burst: 50, key: "all" },
+  { id: "retry_jitter", title: "Retries with jitter", hint: "who is denied waits as told, and a random while more", limit: 50, unit: "s", burst: 50, key: "all" },
+  { id: "cron_spike", title: "Cron spike", hint: "all clients at the full interval", limit: 50, unit: "s", burst: 50, key: "all" },
+  { id: "abuser", title: "One abuser", hint: "one client among many asks without end", limit: 10, unit: "s", burst: 10, key: "client" },
+];
+
+/** What of the traffic may be set: name, label, unit, range, and whether it is a whole number. */
+export const FIELDS = [
+  { name: "seconds", label: "Duration", unit: "s", min: 1, max: 120, integer: true },
+  { name: "rate", label: "Steady part", unit: "requests/s", min: 0, max: 1000 },
+  { name: "clients", label: "Clients", unit: "", min: 1, max: 1000, integer: true },
+  { name: "burst", label: "Requests of a burst", unit: "", min: 0, max: 5000, integer: true },
+  { name: "at", label: "First burst at", unit: "s", min: 0, max: 120 },
+  { name: "every", label: "Bursts every", unit: "s (0: one burst)", min: 0, max: 120 },
+  { name: "spread", label: "A burst takes", unit: "s", min: 0, max: 60 },
+  { name: "abuser", label: "Client 0 asks besides", unit: "requests/s", min: 0, max: 1000 },
+  { name: "backoff", label: "Back-off", unit: "ms", min: 1, max: 60_000, integer: true },
+  { name: "attempts", label: "Attempts at most", unit: "", min: 1, max: 100, integer: true },
+  { name: "seed", label: "Seed", unit: "", min: 0, max: 1_000_000, integer: true },
+];
+
+export const CHOICES = [
+  { name: "arrivals", label: "Steady part is", options: [["even", "evenly spaced"], ["random", "random"]] },
+  { name: "retry", label: "Who is denied", options: [["none", "does not try again"], ["immediate", "tries again after the back-off"], ["backoff", "doubles the back-off each time"], ["jitter", "waits as told and a random part of the back-off"], ["retry_after", "waits exactly as told"]] },
+];
+
+export const TITLES = {
+  token_bucket: "Token bucket", leaky_bucket: "Leaky bucket", fixed_window: "Fixed window",
+  sliding_window: "Sliding window", sliding_log: "Sliding log", concurrency: "Concurrency",
+};
+
+export const NOTES = {
+  token_bucket: "admits its burst at once, then at the rate",
+  leaky_bucket: "a queue: what comes at once goes out evenly, late",
+  fixed_window: "counts from full second to full second, or minute",
+  sliding_window: "weighs the window before: two counts, an estimate",
+  sliding_log: "remembers each admission: exact, and dear",
+  concurrency: "so many in flight; here each lasts one period",
+};
