@@ -225,4 +225,4 @@ export class Timeline {
   }
 }
 
-const limitOf = (spec) => new Limit({ ...spec, algorithm: "token_bucket" });
+const limitOf = ({ rate, burst }) => new Limit(`${rate} burst ${burst}`, "token_bucket");
