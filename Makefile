@@ -80,7 +80,7 @@ lab-site: lab-package ## build the lab, a page of files: target/lab/site
 lab: setup lab-site ## build and serve the lab on 127.0.0.1:8081 (PORT=) and stay until Ctrl-C
 	@wasm/www/serve.sh $(if $(filter file,$(origin PORT)),8081,$(PORT))
 
-run-envoy: setup filter lab-site ## start a limited Envoy on 127.0.0.1:8080 (PORT=) and stay until Ctrl-C
+run-envoy: setup filter cli lab-site ## start a limited Envoy on 127.0.0.1:8080 (PORT=) and stay until Ctrl-C
 	@proxy-wasm-filter/run.sh "$$(.ci/envoy)" $(PORT)
 
 test: setup lib check-header check-symbols check-wasm test-rust test-loom test-nginx-current test-nginx-asan ## run every test of every part, cheap ones first
@@ -98,8 +98,9 @@ test-nginx-current: nginx-current ## run the NGINX tests against the current NGI
 test-nginx-asan: nginx-asan ## run the NGINX tests under AddressSanitizer
 	$(call built,asan) cargo test -p tollgate-tests --test nginx
 
-test-lab: setup lab-site ## run the tests of the lab in Chromium
+test-lab: setup lib nginx filter cli lab-site ## run the tests of the lab in Chromium
 	@tests/lab/setup.sh
+	@.ci/envoy >/dev/null
 	node --test --test-concurrency=1 tests/lab/*.test.mjs
 
 test-envoy: setup filter nginx ## run the filter's tests in a real Envoy (downloads one)

@@ -4,8 +4,8 @@
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 
-import { inspect, launch, open } from "./browser.mjs";
 import { startEnvoy, startNginx } from "./gateways.mjs";
+import { faultless, inspect, launch, open } from "./visit.mjs";
 
 let browser;
 before(async () => {
@@ -34,6 +34,8 @@ for (const [name, start] of [["NGINX", startNginx], ["Envoy", startEnvoy]]) {
     test("is_found_by_the_page", async () => {
       const page = await open(browser, gateway.url, "live");
       assert.match(await page.locator("[data-section=live]").textContent(), new RegExp(`served by ${name}`));
+      faultless(page);
+      await page.close();
     });
 
     test("answers_a_burst_as_predicted", async () => {
@@ -43,6 +45,8 @@ for (const [name, start] of [["NGINX", startNginx], ["Envoy", startEnvoy]]) {
       assert.equal(await told(page), "10 answers, all as predicted.");
       assert.equal(await page.locator("tbody .yes").count(), 2, "two at once");
       assert.match(await page.locator(".raw").first().textContent(), /^HTTP\/1\.1 429[^]*Retry-After: 1/i);
+      faultless(page);
+      await page.close();
     });
 
     test("answers_a_stream_as_predicted", async () => {
@@ -55,6 +59,8 @@ for (const [name, start] of [["NGINX", startNginx], ["Envoy", startEnvoy]]) {
       await answered(page, 140);
       await page.getByRole("button", { name: "Stop the stream" }).click();
       assert.match(await told(page), /^\d+ answers, all as predicted\.$/);
+      faultless(page);
+      await page.close();
     });
 
     test("answers_401_without_the_required_tenant_as_predicted", async () => {
@@ -64,6 +70,8 @@ for (const [name, start] of [["NGINX", startNginx], ["Envoy", startEnvoy]]) {
       await answered(page, 1);
       assert.equal(await told(page), "1 answer, all as predicted.");
       assert.match(await page.locator(".raw").first().textContent(), /^HTTP\/1\.1 401/);
+      faultless(page);
+      await page.close();
     });
 
     test("answers_two_limits_as_predicted", async () => {
@@ -72,6 +80,8 @@ for (const [name, start] of [["NGINX", startNginx], ["Envoy", startEnvoy]]) {
       await page.getByRole("button", { name: "Send the burst" }).click();
       await answered(page, 15);
       assert.equal(await told(page), "15 answers, all as predicted.");
+      faultless(page);
+      await page.close();
     });
 
     if (name === "NGINX") {
