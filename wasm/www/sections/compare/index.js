@@ -56,7 +56,7 @@ export async function mount(host, page) {
   const sentences = h("ul", { class: "sentences" });
   const wrong = h("p", { class: "error", role: "alert" });
   const lanes = algorithms().map((algorithm) => [algorithm, lane(algorithm, page)]);
-  const summary = table("All in numbers", ["Algorithm", "Admitted", "Denied", "Retries", "Gave up", "Delayed", "Longest delay", "Wait, 99 of 100 within", "Most in one period", "× limit", "Bytes a key"], { visible: false });
+  const summary = table("One row for each algorithm", ["Algorithm", "Admitted", "Denied", "Retries", "Gave up", "Delayed", "Longest delay", "Wait, 99 of 100 within", "Most in one period", "× limit", "Bytes a key"], { visible: false });
   const steps = table("Attempts over time: admitted / denied", ["From", ...algorithms().map((algorithm) => TITLES[algorithm])], { visible: false });
 
   host.append(

@@ -1,0 +1,108 @@
+// The section Compare against the same package in Node: each number of the table, for each preset.
+
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { pathToFileURL } from "node:url";
+
+import { PRESETS, TITLES } from "../../wasm/www/sections/compare/presets.js";
+import { root, serve } from "./browser.mjs";
+import { faultless, inspect, launch, open } from "./visit.mjs";
+
+const { algorithms, Limit, Traffic } = await import(pathToFileURL(join(root, "target/lab/pkg/node.js")));
+
+let server, browser;
+before(async () => {
+  [server, browser] = await Promise.all([serve(), launch()]);
+});
+after(async () => {
+  await browser?.close();
+  await server?.close();
+});
+
+/** The rows of the table: algorithm, then numbers. */
+async function rows(page) {
+  const cells = await page.locator('[aria-label="One row for each algorithm"] tbody tr').evaluateAll((list) =>
+    list.map((row) => [...row.cells].map((cell) => cell.textContent)));
+  return new Map(cells.map(([name, ...rest]) => [name, rest]));
+}
+const plain = (text) => Number(text.replace(/,/g, ""));
+
+/** Waits until what was changed has been played. */
+async function played(page) {
+  await page.waitForTimeout(200);
+  await page.waitForSelector('[data-section="compare"]:not([aria-busy])');
+}
+
+for (const { id, limit, unit, burst, key } of PRESETS) {
+  test(`${id}: the table has the numbers of the package`, async () => {
+    const page = await open(browser, server.url, `compare?preset=${id}`);
+    const shown = await rows(page);
+    const traffic = new Traffic({ preset: id });
+    for (const algorithm of algorithms()) {
+      const { totals, worst, memory } = traffic.play(new Limit(`${limit}/${unit} burst ${burst}`).withAlgorithm(algorithm), { key });
+      const [admitted, denied, retries, gaveUp, delayed, , , most, times, bytes] = shown.get(TITLES[algorithm]);
+      assert.deepEqual([admitted, denied, retries, gaveUp, delayed, most, bytes].map(plain),
+        [totals.admitted, totals.denied, totals.retries, totals.gaveUp, totals.delayed, worst.admitted, memory], algorithm);
+      assert.equal(times, (worst.admitted / limit).toFixed(2));
+    }
+    faultless(page);
+    await page.close();
+  });
+}
+
+test("around a boundary the fixed window admits twice the limit, and the log does not", async () => {
+  const page = await open(browser, server.url, "compare?preset=window_boundary");
+  const shown = await rows(page);
+  assert.equal(shown.get("Fixed window")[8], "2.00");
+  assert.equal(shown.get("Sliding log")[8], "1.00");
+  assert.match(await page.locator(".sentences").textContent(), /The fixed window admitted 20 within one second.*2\.0× the limit/);
+  await page.close();
+});
+
+test("a change is played, stands in the address, and comes back with it", async () => {
+  const page = await open(browser, server.url, "compare?preset=window_boundary");
+  await page.getByLabel("Limit", { exact: true }).first().fill("5");
+  await played(page);
+  const shown = await rows(page);
+  assert.equal(shown.get("Sliding log")[7], "5");
+  await page.waitForTimeout(400);
+  assert.match(page.url(), /limit=5/);
+  const again = await open(browser, server.url, page.url().split("#")[1]);
+  assert.deepEqual(await rows(again), shown);
+  faultless(page);
+  await page.close();
+  await again.close();
+});
+
+test("what is not legal is refused where it is typed, and the plots stay", async () => {
+  const page = await open(browser, server.url, "compare?preset=steady");
+  const before = await rows(page);
+  const field = page.getByLabel("Limit", { exact: true }).first();
+  await field.fill("0");
+  assert.equal(await field.getAttribute("aria-invalid"), "true");
+  await played(page);
+  assert.deepEqual(await rows(page), before);
+  faultless(page);
+  await page.close();
+});
+
+test("all presets by click: a sentence tells each, and no two tell the same", async () => {
+  const page = await open(browser, server.url, "compare");
+  const told = new Set();
+  for (const { id } of PRESETS) {
+    await page.locator(`[data-preset="${id}"]`).click();
+    await played(page);
+    told.add(await page.locator(".sentences").textContent());
+  }
+  assert.equal(told.size, PRESETS.length);
+  faultless(page);
+  await page.close();
+});
+
+test("in both themes and sizes nothing stands out, and axe finds nothing", async () => {
+  await inspect(browser, server.url, "compare?preset=window_boundary", async (page) => {
+    await page.getByText("Change the traffic").click();
+    await page.getByText("The numbers behind the plots").click();
+  });
+});
