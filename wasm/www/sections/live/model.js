@@ -1,9 +1,13 @@
 // The model's prediction of what a gateway answers: the same rules, in the same core, here.
 //
 // A gateway decides somewhere between the instant at which a request goes out and the one at which its
-// answer is here; the page cannot see when. So the model is asked three times, in three states of its
-// own: as if each decision fell at the beginning of that time, in its middle, or at its end. The
-// middle is drawn. What the gateway says agrees if one of the three says it.
+// answer is here; the page cannot see when. What a bucket holds depends on the time since it was full
+// last. So the model is asked three times, in states of its own: with the least time that may have
+// passed since then, with the most, and with what lies between, which is drawn. An answer is as
+// predicted if it lies between what the first two say: a millisecond on the wire is a token more or less
+// only where a token was just coming.
+
+import { told } from "./gateway.js";
 
 /** The clock of the model begins here, far from zero: buckets begin full. */
 const EPOCH = 1_000_000_000_000n;
@@ -12,40 +16,59 @@ const nanos = (ms) => EPOCH + BigInt(Math.round(ms * 1000)) * 1000n;
 export class Model {
   /** @param {typeof import("../../pkg/full.js").Rules} Rules */
   constructor(Rules, text) {
-    this.states = [0, 1, 2].map(() => new Rules(text));
-    this.latest = [0, 0, 0];
+    [this.between, this.least, this.most] = [0, 0, 0].map(() => new Clocked(new Rules(text)));
   }
 
-  /** Predicts the answer to a request, and whether the one that came agrees. */
+  /** Predicts the answer to a request, and says whether the one that came agrees. */
   judge(request, answer) {
     const { sent, answered } = answer;
-    const instants = [sent, (sent + answered) / 2, answered];
-    const told = this.states.map((rules, i) => {
-      this.latest[i] = Math.max(this.latest[i], instants[i]); // answers may overtake one another
-      return rules.check(request, nanos(this.latest[i]));
-    });
-    return { predicted: told[1], agrees: told.some((one) => same(one, answer)) };
-  }
-
-  /** Everybody's bucket is full again. */
-  reset() {
-    for (const rules of this.states) {
-      rules.reset();
-    }
-    this.latest = [0, 0, 0];
+    const predicted = this.between.check(request, (sent + answered) / 2);
+    // A bucket that was full begins here: its time runs from this decision on.
+    const begins = told(predicted, "x-ratelimit-remaining") === told(predicted, "x-ratelimit-limit") - 1;
+    const all = [
+      predicted,
+      this.least.check(request, begins ? answered : sent),
+      this.most.check(request, begins ? sent : answered),
+    ];
+    return { predicted, agrees: agrees(all, answer) };
   }
 
   free() {
-    for (const rules of this.states) {
-      rules.free();
-    }
+    [this.between, this.least, this.most].forEach(({ rules }) => rules.free());
   }
 }
 
-/** The status and every field that tells of a limit. */
-function same(predicted, answer) {
-  const told = new Map(answer.headers.map(([name, value]) => [name.toLowerCase(), value]));
-  const fields = predicted.headers.filter(([name]) => /ratelimit|retry-after/i.test(name));
-  return predicted.status === answer.status && fields.length === told.size &&
-    fields.every(([name, value]) => told.get(name.toLowerCase()) === value);
+/** Rules with a clock that does not step back: answers may overtake one another. */
+class Clocked {
+  constructor(rules) {
+    this.rules = rules;
+    this.latest = 0;
+  }
+
+  check(request, at) {
+    this.latest = Math.max(this.latest, at);
+    return this.rules.check(request, nanos(this.latest));
+  }
 }
+
+/** The status is one of those predicted, with its fields, and their numbers lie between. */
+function agrees(all, answer) {
+  const alike = all.filter(({ status }) => status === answer.status);
+  if (alike.length === 0) {
+    return false;
+  }
+  const names = (fields) => fields.map(([name]) => name.toLowerCase()).filter((name) => /ratelimit|retry-after/.test(name)).sort();
+  const own = names(answer.headers);
+  if (own.join() !== names(alike[0].headers).join()) {
+    return false;
+  }
+  return own.every((name) => {
+    const value = told(answer, name);
+    const numbers = all.map((one) => told(one, name)).filter((number) => number !== null);
+    return Number.isNaN(value)
+      ? alike.some((one) => text(one, name) === text(answer, name)) // a list: word by word
+      : value >= Math.min(...numbers) && value <= Math.max(...numbers);
+  });
+}
+
+const text = ({ headers }, name) => headers.find(([given]) => given.toLowerCase() === name)?.[1];
