@@ -13,7 +13,9 @@ import { fileURLToPath } from "node:url";
 import { gzipSync } from "node:zlib";
 
 export const root = fileURLToPath(new URL("../../", import.meta.url));
-export const site = join(root, "target/lab/site");
+/** LAB_SITE= and LAB_PACKAGE= name others than those that make lab-site builds. */
+export const site = process.env.LAB_SITE ?? join(root, "target/lab/site");
+export const pkg = process.env.LAB_PACKAGE ?? join(root, "target/lab/pkg");
 const need = createRequire(join(root, "target/lab/test-npm/package.json"));
 const { chromium } = need("playwright-core");
 const axe = await readFile(need.resolve("axe-core/axe.min.js"), "utf8");

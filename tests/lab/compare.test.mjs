@@ -6,10 +6,10 @@ import { after, before, test } from "node:test";
 import { pathToFileURL } from "node:url";
 
 import { PRESETS, TITLES } from "../../wasm/www/sections/compare/presets.js";
-import { root, serve } from "./browser.mjs";
+import { pkg, serve } from "./browser.mjs";
 import { faultless, inspect, launch, open } from "./visit.mjs";
 
-const { algorithms, Limit, Traffic } = await import(pathToFileURL(join(root, "target/lab/pkg/node.js")));
+const { algorithms, Limit, Traffic } = await import(pathToFileURL(join(pkg, "node.js")));
 
 let server, browser;
 before(async () => {
