@@ -18,7 +18,7 @@ use crate::time::{HORIZON, Nanos};
 
 /// The most units of a log or of a concurrency limit: each takes memory.
 pub const MOST_ENTRIES: u64 = 1 << 20;
-/// Bytes that one key of a table takes.
+/// Bytes of a slot of a table.
 const SLOT: u64 = 16;
 
 /// A limit that an account cannot keep.
@@ -65,6 +65,8 @@ pub enum View {
         owed: u128,
         /// Parts of one token; at least 1.
         parts: u64,
+        /// Parts of one nanosecond, in which `tat` counts its part; at least 1.
+        tat_parts: u64,
     },
     /// Fixed window.
     Window(Window),
@@ -72,6 +74,17 @@ pub enum View {
     Windows(Windows),
     /// Sliding log and concurrency: units that count.
     Units(u64),
+}
+
+/// Bytes that a key of this limit takes in a [`Table`](crate::Table).
+#[must_use]
+pub fn memory(limit: &Limit) -> u64 {
+    match limit.algorithm() {
+        Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::FixedWindow => SLOT,
+        Algorithm::SlidingWindow => 2 * SLOT,
+        // An entry for each unit, and one for the owner; four to a line.
+        Algorithm::SlidingLog | Algorithm::Concurrency => (limit.limit() + 1).div_ceil(4) * 4 * SLOT,
+    }
 }
 
 impl Account {
@@ -164,7 +177,7 @@ impl Account {
         match &self.state {
             State::Tat(tat) => {
                 let (owed, parts) = token_bucket::owed(*tat, &self.limit, now);
-                View::Bucket { tat: *tat, owed, parts }
+                View::Bucket { tat: *tat, owed, parts, tat_parts: self.limit.tick }
             }
             State::Window(window) => View::Window(window.at(&self.limit, now)),
             State::Windows(windows) => View::Windows(windows.at(&self.limit, now)),
@@ -178,14 +191,33 @@ impl Account {
         }
     }
 
-    /// Bytes that a key of this limit takes in a [`Table`](crate::Table).
+    /// The latest instant at which something was charged; 0 before that.
     #[must_use]
-    pub fn memory(&self) -> u64 {
-        match self.limit.algorithm() {
-            // An entry for each unit, and one for the owner; four to a line.
-            Algorithm::SlidingLog | Algorithm::Concurrency => (self.limit.limit() + 1).div_ceil(4) * 4 * SLOT,
-            _ => SLOT,
-        }
+    pub fn latest(&self) -> Nanos {
+        self.latest
+    }
+
+    /// The units that count at `now` one by one, the oldest first: when those
+    /// of a log were admitted, when holds end. None of other algorithms.
+    pub fn units(&self, now: Nanos) -> impl Iterator<Item = Nanos> {
+        let now = now.min(HORIZON).max(self.latest);
+        let (ring, holds) = match &self.state {
+            State::Log(ring) => (Some(ring), None),
+            State::Holds(holds) => (None, Some(holds)),
+            _ => (None, None),
+        };
+        let period = self.limit.period();
+        let logged = ring.into_iter().flat_map(move |ring| {
+            let before = core::iter::once(0).chain(ring.entries.iter().map(|entry| entry.total));
+            let kept = ring.entries.iter().zip(before).filter(move |(entry, _)| now - entry.at.min(now) < period);
+            kept.flat_map(move |(entry, before)| {
+                // An entry carries the running total; what is below the floor was given back.
+                let own = entry.total.saturating_sub(before.max(ring.floor));
+                core::iter::repeat_n(entry.at, usize::try_from(own).unwrap_or(0))
+            })
+        });
+        let held = holds.into_iter().flatten().map(|(expiry, _)| *expiry).filter(move |expiry| *expiry > now);
+        logged.chain(held)
     }
 
     fn decide(&mut self, cost: u64, now: Nanos, take: bool) -> Decision {
@@ -269,6 +301,17 @@ mod tests {
         }
         let View::Bucket { owed, parts, .. } = account.view(SECOND + SECOND / 4) else { panic!("a bucket") };
         assert_eq!(owed * 2, u128::from(parts) * 9, "four tokens and a half are owed");
+    }
+
+    #[test]
+    fn the_units_of_a_log_are_those_that_count() {
+        let mut account = Account::new("sliding_log 5/s".parse().unwrap()).unwrap();
+        assert!(account.check(2, SECOND).allowed && account.check(1, SECOND + 1).allowed);
+        account.refund(1, SECOND);
+        for (now, units) in [(SECOND + 1, 2), (2 * SECOND - 1, 2), (2 * SECOND, 1), (2 * SECOND + 1, 0)] {
+            assert_eq!(account.units(now).count(), units, "{now}");
+            assert_eq!(account.view(now), View::Units(units as u64));
+        }
     }
 
     #[test]

@@ -1,19 +1,20 @@
 //! Many keys in fixed memory: the table that gateways count in.
 
 use js_sys::{Array, Object, Uint8Array};
-use tollgate_core::key::Seed;
 use tollgate_core::metrics::{Counters, Label, Top, TopKeys};
 use tollgate_core::table::{Config, Hold, OwnedTable, Table};
 use tollgate_core::{Decision, Limit as Core, Nanos};
 use wasm_bindgen::prelude::*;
 
 use crate::limit::Limit;
-use crate::value::{self, Result, cost, member, nanos, refuse, refused, set, whole};
+use crate::value::{self, Result, cost, nanos, refuse, refused, set, whole};
 
 /// Keys that are followed of those denied most.
 const TOP: usize = 64;
 /// The largest table: a page's memory ends at 4 GiB.
-const MOST_KEYS: u64 = 16_777_216;
+const MOST_KEYS: u64 = 4_194_304;
+/// Holds in flight that can be released.
+const MOST_HOLDS: usize = 1 << 20;
 
 /// A table, and what is counted of its answers.
 #[wasm_bindgen]
@@ -22,7 +23,9 @@ pub struct Limiter {
     bytes: usize,
     counters: Counters,
     top: Box<TopKeys<TOP>>,
-    holds: Vec<Hold>,
+    /// Those in flight, by their number; the place of one that has ended is used again.
+    holds: Vec<(u64, Hold)>,
+    held: u64,
 }
 
 #[wasm_bindgen]
@@ -31,17 +34,23 @@ impl Limiter {
     #[wasm_bindgen(constructor)]
     pub fn new(capacity: &JsValue, options: &JsValue) -> Result<Limiter> {
         let capacity = whole("capacity", capacity, 1, MOST_KEYS)?;
+        value::object("options", options)?;
         let option = |name: &str, most: u64| {
-            let given = member(options, name);
-            if given.is_undefined() { Ok(0) } else { whole(name, &given, 0, most) }
+            value::given(options, name).map_or(Ok(0), |given| whole(name, &given, 0, most))
         };
         let (rows, row_entries) = (option("rows", 65_536)?, option("rowEntries", 1_048_576)?);
-        let bits = || (js_sys::Math::random() * 4_294_967_296.0) as u64;
-        let seed = Seed([bits() << 32 | bits(), bits() << 32 | bits()]);
         let config = Config { capacity, rows, row_entries };
-        let (bytes, owned) =
-            (config.size().map_err(refused)?, OwnedTable::new(config, seed).map_err(refused)?);
-        Ok(Limiter { owned, bytes, counters: Counters::default(), top: Box::default(), holds: Vec::new() })
+        let bytes = config.size().map_err(refused)?;
+        value::room("capacity", bytes)?;
+        let owned = OwnedTable::new(config, value::seed()).map_err(refused)?;
+        Ok(Limiter {
+            owned,
+            bytes,
+            counters: Counters::default(),
+            top: Box::default(),
+            holds: Vec::new(),
+            held: 0,
+        })
     }
 
     /// Charges a cost to a key if it fits.
@@ -83,22 +92,16 @@ impl Limiter {
             decision
         };
         let object = self.ask(key, &limit.0, now, units, take, true)?;
-        if held.units > 0 {
-            self.holds.push(held);
-        }
-        set(&object, "hold", if held.units > 0 { self.holds.len() as f64 } else { 0.0 });
+        set(&object, "hold", self.keep(held, value::nanos("now", now)?));
         Ok(object)
     }
 
     /// Gives back what a hold has taken; false where there is none of that number.
     pub fn release(&mut self, hold: &JsValue) -> Result<bool> {
-        let place = whole("hold", hold, 0, 9_007_199_254_740_991)?;
-        let held = usize::try_from(place).ok().and_then(|place| self.holds.get_mut(place.checked_sub(1)?));
-        let Some(held) = held.filter(|held| held.units > 0) else { return Ok(false) };
-        let held = core::mem::take(held);
-        if let Some(table) = self.owned.table() {
-            table.release(&held);
-        }
+        let number = value::hold(hold)?;
+        let Ok(place) = self.holds.binary_search_by_key(&number, |(kept, _)| *kept) else { return Ok(false) };
+        let (_, held) = self.holds.remove(place);
+        self.table()?.release(&held);
         Ok(true)
     }
 
@@ -117,12 +120,21 @@ impl Limiter {
         let (table, counted) = (self.table()?, self.counters.snapshot());
         let stats = table.stats();
         let object = Object::new();
-        set(&object, "capacity", stats.capacity as f64);
-        set(&object, "bytes", self.bytes as f64);
-        set(&object, "live", table.live(now) as f64);
-        set(&object, "evictions", stats.evictions as f64);
-        set(&object, "allowed", counted.allowed as f64);
-        set(&object, "rejected", counted.rejected as f64);
+        for (name, count) in [
+            ("capacity", stats.capacity),
+            ("bytes", self.bytes as u64),
+            ("used", stats.used),
+            ("live", table.live(now)),
+            ("evictions", stats.evictions),
+            ("rows", stats.rows),
+            ("rowsUsed", stats.rows_used),
+            ("rowEvictions", stats.row_evictions),
+            ("allowed", counted.allowed),
+            ("rejected", counted.rejected),
+            ("delayed", counted.delayed),
+        ] {
+            set(&object, name, count as f64);
+        }
         Ok(object)
     }
 
@@ -144,6 +156,19 @@ impl Limiter {
 }
 
 impl Limiter {
+    /// The number of a hold; 0 for none.
+    fn keep(&mut self, held: Hold, now: Nanos) -> u64 {
+        if self.holds.len() == self.holds.capacity() {
+            self.holds.retain(|(_, held)| held.expires > now);
+        }
+        if held.units == 0 || self.holds.len() >= MOST_HOLDS {
+            return 0; // beyond, holds end by themselves
+        }
+        self.held += 1; // one a request: never at its end
+        self.holds.push((self.held, held));
+        self.held
+    }
+
     fn table(&self) -> Result<Table<'_>> {
         self.owned.table().ok_or_else(|| refuse("the table is gone"))
     }
