@@ -47,7 +47,7 @@ function mountGateway(host, page, gateway, Rules) {
   let begun = null; // of the plot, in ms
   let points = [];
   let rows = [];
-  let [answers, agreed] = [0, 0];
+  let counts = { same: 0, near: 0, other: 0 };
   let streaming = null;
 
   const place = choice(PLACES, PLACES.some(([path]) => path === page.state.place) ? page.state.place : "api/", (path) => {
@@ -151,10 +151,9 @@ function mountGateway(host, page, gateway, Rules) {
   }
 
   function take(asked, answer) {
-    const { predicted, agrees } = model.judge(asked, answer);
+    const { predicted, verdict: is } = model.judge(asked, answer);
     begun ??= answer.answered;
-    answers += 1;
-    agreed += agrees ? 1 : 0;
+    counts[is] += 1;
     const left = told(answer, "x-ratelimit-remaining");
     points.push({
       at: (answer.answered - begun) / 1000,
@@ -170,7 +169,7 @@ function mountGateway(host, page, gateway, Rules) {
       `${((answer.answered - begun) / 1000).toFixed(2)} s`,
       h("span", { class: answer.status === 200 ? "yes" : "no" }, `${answer.status} (${predicted.status})`),
       cell("x-ratelimit-remaining"), cell("x-ratelimit-reset"), cell("retry-after"),
-      agrees ? "yes" : h("strong", { class: "no" }, "no"),
+      { same: "yes", near: "a token apart", other: h("strong", { class: "no" }, "no") }[is],
     ]);
     rows.length = Math.min(rows.length, ROWS);
     raw.textContent = [`HTTP/1.1 ${answer.status}`, ...answer.headers.map(([name, value]) => `${name}: ${value}`), "", answer.body.trim()].join("\n");
@@ -183,10 +182,7 @@ function mountGateway(host, page, gateway, Rules) {
     const column = (name) => points.map((point) => point[name]);
     remaining.draw({ at: column("at"), predicted: column("predicted"), remaining: column("remaining"), denied: column("denied") });
     log.fill(rows);
-    const all = agreed === answers;
-    tell(all ? "right" : "wrong", all
-      ? `${count(answers)} ${answers === 1 ? "answer" : "answers"}, all as predicted.`
-      : `${count(agreed)} of ${count(answers)} answers as predicted. Did somebody else use this key, or did the rules change? A new client begins with a full bucket.`);
+    tell(counts.other === 0 ? "right" : "wrong", sentence(counts));
   }
 
   function tell(state, text) {
@@ -199,7 +195,7 @@ function mountGateway(host, page, gateway, Rules) {
     begun = null;
     points = [];
     rows = [];
-    [answers, agreed] = [0, 0];
+    counts = { same: 0, near: 0, other: 0 };
     endStream();
     keyField.hidden = isOrders();
     tenantField.hidden = !isOrders();
@@ -235,4 +231,17 @@ function mountGateway(host, page, gateway, Rules) {
     endStream();
     model.free();
   };
+}
+
+/** How many answers were as predicted, and what the others were. */
+function sentence({ same, near, other }) {
+  const all = same + near + other;
+  const answers = `${count(all)} ${all === 1 ? "answer" : "answers"}`;
+  if (same === all) {
+    return `${answers}, all as predicted.`;
+  }
+  const apart = near > 0 ? ` ${count(near)} a token apart: one was just coming when they passed.` : "";
+  return other === 0
+    ? `${answers}, ${count(same)} as predicted,${apart.replace(/\.$/, "")}.`
+    : `${answers}, ${count(same)} as predicted.${apart} ${count(other)} are others. Did somebody else use this key, or did the rules change? A new client begins with a full bucket.`;
 }

@@ -4,8 +4,8 @@
 // answer is here; the page cannot see when. What a bucket holds depends on the time since it was full
 // last. So the model is asked three times, in states of its own: with the least time that may have
 // passed since then, with the most, and with what lies between, which is drawn. An answer is as
-// predicted if it lies between what the first two say: a millisecond on the wire is a token more or less
-// only where a token was just coming.
+// predicted if it lies between what the first two say. Where a token was just coming, which request got
+// it is chance: the model may have given it to the one before or after, and is a token apart until then.
 
 import { told } from "./gateway.js";
 
@@ -19,7 +19,7 @@ export class Model {
     [this.between, this.least, this.most] = [0, 0, 0].map(() => new Clocked(new Rules(text)));
   }
 
-  /** Predicts the answer to a request, and says whether the one that came agrees. */
+  /** Predicts the answer to a request; `verdict` of the one that came is "same", "near" or "other". */
   judge(request, answer) {
     const { sent, answered } = answer;
     const predicted = this.between.check(request, (sent + answered) / 2);
@@ -30,7 +30,7 @@ export class Model {
       this.least.check(request, begins ? answered : sent),
       this.most.check(request, begins ? sent : answered),
     ];
-    return { predicted, agrees: agrees(all, answer) };
+    return { predicted, verdict: agrees(all, answer) ? "same" : isNear(all, answer) ? "near" : "other" };
   }
 
   free() {
@@ -69,6 +69,13 @@ function agrees(all, answer) {
       ? alike.some((one) => text(one, name) === text(answer, name)) // a list: word by word
       : value >= Math.min(...numbers) && value <= Math.max(...numbers);
   });
+}
+
+/** Is it a token more or less than what was predicted? A denial is one less than nothing left. */
+function isNear(all, answer) {
+  const left = (one) => (one.status === 429 ? -1 : one.status === 200 ? told(one, "x-ratelimit-remaining") : NaN);
+  const predicted = all.map(left);
+  return left(answer) >= Math.min(...predicted) - 1 && left(answer) <= Math.max(...predicted) + 1;
 }
 
 const text = ({ headers }, name) => headers.find(([given]) => given.toLowerCase() === name)?.[1];
