@@ -4,6 +4,7 @@
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 
+import { serve, violations } from "./browser.mjs";
 import { startEnvoy, startNginx } from "./gateways.mjs";
 import { faultless, inspect, launch, open } from "./visit.mjs";
 
@@ -101,3 +102,13 @@ for (const [name, start] of [["NGINX", startNginx], ["Envoy", startEnvoy]]) {
     }
   });
 }
+
+test("a_plain_server_is_told_how_to_be_more", async () => {
+  const server = await serve();
+  const page = await open(browser, server.url, "live");
+  assert.match(await page.locator(".how-to").textContent(), /make run .*make run-envoy/s);
+  assert.deepEqual(await violations(page), []);
+  faultless(page);
+  await page.close();
+  await server.close();
+});
