@@ -34,11 +34,11 @@ async function played(page) {
   await page.waitForSelector('[data-section="compare"]:not([aria-busy])');
 }
 
-for (const { id, limit, unit, burst, key } of PRESETS) {
+for (const { id, limit, unit, burst, key, traffic: own } of PRESETS) {
   test(`${id}: the table has the numbers of the package`, async () => {
     const page = await open(browser, server.url, `compare?preset=${id}`);
     const shown = await rows(page);
-    const traffic = new Traffic({ preset: id });
+    const traffic = new Traffic({ preset: id, ...own });
     for (const algorithm of algorithms()) {
       const { totals, worst, memory } = traffic.play(new Limit(`${limit}/${unit} burst ${burst}`).withAlgorithm(algorithm), { key });
       const [admitted, denied, retries, gaveUp, delayed, , , most, times, bytes] = shown.get(TITLES[algorithm]);

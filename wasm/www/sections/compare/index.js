@@ -20,7 +20,7 @@ const PAUSE = 120;
 export async function mount(host, page) {
   await init();
   let preset = PRESETS.find(({ id }) => id === page.state.preset) ?? PRESETS[2];
-  let options = optionsOf(preset.id);                       // of the traffic, all of them
+  let options = optionsOf(preset);                       // of the traffic, all of them
   let settings = settingsOf(preset);
   for (const { name, min, max, integer } of FIELDS) {
     const given = Number(page.state[name]);
@@ -89,7 +89,7 @@ export async function mount(host, page) {
 
   function choose(next) {
     preset = next;
-    options = optionsOf(preset.id);
+    options = optionsOf(preset);
     settings = settingsOf(preset);
     limit.set(settings.limit);
     burst.set(settings.capacity);
@@ -103,7 +103,7 @@ export async function mount(host, page) {
     pair.checked = options.pair;
   }
   function save() {
-    const [base, first] = [optionsOf(preset.id), settingsOf(preset)];
+    const [base, first] = [optionsOf(preset), settingsOf(preset)];
     const changed = Object.fromEntries([...FIELDS, ...CHOICES].filter(({ name }) => options[name] !== base[name]).map(({ name }) => [name, options[name]]));
     const own = Object.fromEntries(Object.entries(settings).filter(([name, value]) => value !== first[name]));
     page.setState({ preset: preset.id, ...own, ...changed, ...(options.pair === base.pair ? {} : { pair: options.pair ? 1 : 0 }) });
@@ -178,8 +178,8 @@ export async function mount(host, page) {
 }
 
 /** What the package makes of a preset. */
-function optionsOf(preset) {
-  const traffic = new Traffic({ preset });
+function optionsOf({ id, traffic: own }) {
+  const traffic = new Traffic({ preset: id, ...own });
   const { options } = traffic;
   traffic.free();
   return { ...options };

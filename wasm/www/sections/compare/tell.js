@@ -3,6 +3,9 @@
 import { count, percent } from "../shared/parts.js";
 import { TITLES } from "./presets.js";
 
+/** From here on something above the limit is worth a sentence of its own. */
+const CLEARLY = 1.1;
+
 const times = (value) => `${value.toFixed(value < 10 ? 1 : 0)}×`;
 const names = (outcomes) => {
   const list = outcomes.map(({ algorithm }) => TITLES[algorithm].toLowerCase());
@@ -32,26 +35,14 @@ export function tell({ limit, unit, burst, key }, outcomes, traffic) {
     said.push("Nobody is denied by any of them: below the limit the choice of an algorithm changes nothing but memory.");
   }
 
-  // The most in any one period, against the limit.
-  const over = outcomes.filter(({ worst }) => worst.admitted > limit);
-  const window = of("fixed_window");
-  if (window && window.worst.admitted > limit) {
-    said.push(`The fixed window admitted ${count(window.worst.admitted)} within one ${period}, from ${window.worst.from.toFixed(2)} s on: ${times(window.worst.admitted / limit)} the limit. Its count begins anew at the boundary, whatever came just before.`);
+  const log = of("sliding_log");
+  const mean = requests / traffic.seconds;
+  const rate = limit / { s: 1, m: 60, h: 3600 }[unit];
+  if (key === "all" && mean <= rate && traffic.burst === 0 && log?.totals.denied > 0) {
+    said.push(`On average ${mean.toFixed(1)} come a second, below the limit, and yet some are denied: chance bunches them. The sliding log denies ${percent(log.totals.denied, log.totals.attempts)}; the token bucket, whose burst is there for that, ${percent(of("token_bucket").totals.denied, requests)}.`);
   }
+
   const bucket = of("token_bucket");
-  if (bucket && bucket.worst.admitted > limit) {
-    said.push(`The token bucket admitted ${count(bucket.worst.admitted)} within one ${period}. That is what was asked for: at most its burst (${count(burst)}) and what comes back meanwhile (${count(limit)}).`);
-  }
-  const within = outcomes.filter((outcome) => !over.includes(outcome) && outcome.algorithm !== "concurrency");
-  if (over.length > 0 && within.length > 0) {
-    said.push(`${capital(names(within))} never admitted more than ${count(limit)} in any one ${period}.`);
-  }
-
-  const queue = of("leaky_bucket");
-  if (queue && queue.totals.delayed > 0) {
-    said.push(`The leaky bucket did not turn away what had room to wait: ${count(queue.totals.delayed)} of its ${count(queue.totals.admitted)} admitted requests were sent on later, by up to ${ms(queue.delay.max)}.`);
-  }
-
   // Retries.
   if (traffic.retry !== "none") {
     const worst = outcomes.reduce((a, b) => (b.totals.retries > a.totals.retries ? b : a));
@@ -59,7 +50,7 @@ export function tell({ limit, unit, burst, key }, outcomes, traffic) {
       const { attempts, retries, gaveUp } = worst.totals;
       said.push(`Retries are ${percent(retries, attempts)} of the traffic at the ${TITLES[worst.algorithm].toLowerCase()}: ${count(attempts)} attempts for ${count(requests)} requests${gaveUp > 0 ? `, and ${count(gaveUp)} still gave up` : ", and all got through"}. ${
         { immediate: "Trying again at once makes the crowd larger and the answers no better.", backoff: "Doubling the wait thins the crowd, but all who were denied together come again together.",
-          jitter: "Waiting as told, and a random while more, spreads the return: nearly each retry finds room.", retry_after: "All wait exactly as told, so all return in the same instant: a promise kept to one client is kept to the first of them." }[traffic.retry]}`);
+          jitter: "Waiting as told, and a random while more, spreads the return, so that fewer knock in vain.", retry_after: "All wait exactly as told, so all return in the same instant: a promise kept to one client is kept to the first of them." }[traffic.retry]}`);
     }
   }
 
@@ -74,7 +65,29 @@ export function tell({ limit, unit, burst, key }, outcomes, traffic) {
       : `With one bucket for all, the abuser takes ${share} of what is admitted, and of the others’ attempts only ${percent(others[0], others[0] + others[1])} pass (token bucket). Count for each client, and see.`);
   }
 
-  const log = of("sliding_log");
+  // The most in any one period, against the limit.
+  const over = outcomes.filter(({ worst }) => worst.admitted > limit);
+  const window = of("fixed_window");
+  if (window && window.worst.admitted > limit * CLEARLY) {
+    said.push(`The fixed window admitted ${count(window.worst.admitted)} within one ${period}, from ${window.worst.from.toFixed(2)} s on: ${times(window.worst.admitted / limit)} the limit. Its count begins anew at the boundary, whatever came just before.`);
+  }
+  const sliding = of("sliding_window");
+  if (sliding && sliding.worst.admitted > limit * CLEARLY) {
+    said.push(`The sliding window admitted ${count(sliding.worst.admitted)}, ${times(sliding.worst.admitted / limit)}: from two counts it estimates as if the window before had been evenly used, and here it was not.`);
+  }
+  if (bucket && bucket.worst.admitted > limit) {
+    said.push(`The token bucket admitted ${count(bucket.worst.admitted)} within one ${period}. That is what was asked for: at most its burst (${count(burst)}) and what comes back meanwhile (${count(limit)}).`);
+  }
+  const within = outcomes.filter((outcome) => !over.includes(outcome) && outcome.algorithm !== "concurrency");
+  if (over.length > 0 && within.length > 0) {
+    said.push(`${capital(names(within))} never admitted more than ${count(limit)} in any one ${period}.`);
+  }
+
+  const queue = of("leaky_bucket");
+  if (queue && queue.totals.delayed > 0) {
+    said.push(`The leaky bucket did not turn away what had room to wait: ${count(queue.totals.delayed)} of its ${count(queue.totals.admitted)} admitted requests were sent on later, by up to ${ms(queue.delay.max)}.`);
+  }
+
   if (log && bucket) {
     said.push(`A key takes ${count(bucket.memory)} bytes as a token bucket and ${count(log.memory)} as a sliding log, which remembers each admission of a ${period}.`);
   }
