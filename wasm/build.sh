@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # Builds the package for JavaScript into target/lab/pkg.
 #
-# Two modules of one crate, each by wasm-bindgen for the web, which Node loads as well (package/node*.js):
-# tollgate (limits, buckets, keyed limiters) and full (rules, replay, cluster as well).
+# Three modules of one crate, each by wasm-bindgen for the web, which Node loads as well (package/node*.js):
+# tollgate (limits, buckets, keyed limiters), compare (limits and traffic) and full (all of it: rules, replay
+# and cluster as well). They are as small as the compiler makes them: wasm-opt was tried, and what it takes
+# from the module it adds to what gzip makes of it.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root"
@@ -24,13 +26,14 @@ export RUSTFLAGS="--remap-path-prefix=$root=/tollgate --remap-path-prefix=$home/
 
 # module NAME FEATURES: one module, into $pkg.new
 module() {
-    cargo build --quiet --profile lab -p tollgate-lab --target wasm32-unknown-unknown --features "$2"
+    cargo build --quiet --profile lab -p tollgate-lab --target wasm32-unknown-unknown --no-default-features --features "$2"
     "$bindgen" --target web --no-typescript --remove-name-section --remove-producers-section \
         --out-dir "$pkg.new" --out-name "$1" "$out"
 }
 rm -rf "$pkg.new"
 mkdir -p "$pkg.new"
-module tollgate ""
+module tollgate limiter
+module compare traffic
 module full full
 cp wasm/package/* "$pkg.new/"
 sed "s/@VERSION@/$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)/" wasm/package/package.json >"$pkg.new/package.json"

@@ -13,6 +13,8 @@ use crate::limit::limit;
 use crate::value::{self, Result, boolean, given, number, object, one_of, refuse, refused, set, whole};
 
 const SECOND: f64 = 1e9;
+/// Of a client's number.
+const CLIENT_BITS: u32 = 10;
 /// The clock begins far from zero, at a whole multiple of most periods.
 const START: Nanos = 1_000_000_000_000_000_000 / 86_400_000_000_000 * 86_400_000_000_000;
 /// Attempts of one play.
@@ -80,11 +82,15 @@ impl Options {
     }
 }
 
-/// A first attempt.
-#[derive(Clone, Copy, Debug)]
-struct Arrival {
-    at: Nanos,
-    client: u32,
+/// A first attempt: nanoseconds since the start, and below them the client.
+fn arrival(seconds: f64, client: u64) -> u64 {
+    let since = (seconds.max(0.0) * SECOND) as u64; // below 2^43: two hours
+    since << CLIENT_BITS | client
+}
+
+/// When, and whose.
+fn of_arrival(arrival: u64) -> (Nanos, u32) {
+    (START + (arrival >> CLIENT_BITS), (arrival & ((1 << CLIENT_BITS) - 1)) as u32) // START is below 2^61
 }
 
 /// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number
@@ -115,7 +121,7 @@ impl Random {
 #[derive(Debug)]
 pub struct Traffic {
     options: Options,
-    arrivals: Vec<Arrival>,
+    arrivals: Vec<u64>,
 }
 
 #[wasm_bindgen]
@@ -222,16 +228,15 @@ fn read(from: &JsValue) -> Result<Options> {
 }
 
 /// When requests first come, in order.
-fn arrivals(all: &Options) -> Result<Vec<Arrival>> {
+fn arrivals(all: &Options) -> Result<Vec<u64>> {
     let mut random = Random(all.seed);
     let mut list = Vec::new();
-    let at = |seconds: f64| START.saturating_add((seconds.max(0.0) * SECOND) as u64); // a cast saturates
     for (rate, only) in [(all.rate, None), (all.abuser, Some(0))] {
         let count = (rate * all.seconds) as usize;
         for number in 0..count {
             let place = if all.is_random { random.part() } else { (number as f64 + 0.5) / count as f64 };
-            let client = only.unwrap_or_else(|| random.below(all.clients) as u32); // at most 1000
-            list.push(Arrival { at: at(place * all.seconds), client });
+            let client = only.unwrap_or_else(|| random.below(all.clients));
+            list.push(arrival(place * all.seconds, client));
         }
     }
     let mut burst_at = all.at;
@@ -241,8 +246,8 @@ fn arrivals(all: &Options) -> Result<Vec<Arrival>> {
                 return Err(refuse(&format!("burst: these are more than {MOST_ATTEMPTS} requests")));
             }
             for number in 0..all.burst {
-                let client = (number % all.clients) as u32; // at most 1000
-                list.push(Arrival { at: at(burst_at + half + all.spread * random.part()), client });
+                let at = burst_at + half + all.spread * random.part();
+                list.push(arrival(at, number % all.clients));
             }
         }
         if all.every == 0.0 {
@@ -250,8 +255,13 @@ fn arrivals(all: &Options) -> Result<Vec<Arrival>> {
         }
         burst_at += all.every;
     }
-    list.sort_by_key(|arrival| arrival.at);
-    Ok(list)
+    Ok(sorted(list))
+}
+
+/// In ascending order. All that is sorted here is whole numbers and goes
+/// through this one function: another sort would be some KiB of the module.
+fn sorted(list: Vec<u64>) -> Vec<u64> {
+    BinaryHeap::from(list).into_sorted_vec()
 }
 
 /// An attempt that is still to come: when, in which order, whose, when its
@@ -269,8 +279,8 @@ struct Play<'o> {
     events: Vec<(f64, u32, u8)>,
     /// Admissions: by key, in order.
     admitted_at: Vec<Vec<Nanos>>,
-    delays: Vec<f64>,
-    waits: Vec<f64>,
+    delays: Vec<u64>,
+    waits: Vec<u64>,
     attempts: u64,
     retries: u64,
     gave_up: u64,
@@ -305,17 +315,17 @@ impl<'o> Play<'o> {
         }
     }
 
-    fn run(&mut self, arrivals: &[Arrival], accounts: &mut [Account]) {
+    fn run(&mut self, arrivals: &[u64], accounts: &mut [Account]) {
         self.admitted_at.resize(accounts.len(), Vec::new());
         self.requests = arrivals.len() as u64;
         let end = START.saturating_add((self.options.seconds * SECOND) as u64);
         let mut again: BinaryHeap<Coming> = BinaryHeap::new();
-        let mut first = arrivals.iter().peekable();
+        let mut first = arrivals.iter().map(|arrival| of_arrival(*arrival)).peekable();
         while (self.attempts as usize) < MOST_ATTEMPTS {
             let retry_at = again.peek().map(|Reverse(coming)| coming.0);
             let next = match (first.peek(), retry_at) {
-                (Some(arrival), at) if at.is_none_or(|at| arrival.at <= at) => {
-                    first.next().map(|arrival| (arrival.at, arrival.client, arrival.at, 0))
+                (Some((due, _)), at) if at.is_none_or(|at| *due <= at) => {
+                    first.next().map(|(at, client)| (at, client, at, 0))
                 }
                 _ => again.pop().map(|Reverse((at, _, client, since, tries))| (at, client, since, tries)),
             };
@@ -335,8 +345,8 @@ impl<'o> Play<'o> {
                 if let Some(list) = self.admitted_at.get_mut(place) {
                     list.push(at.saturating_add(decision.delay));
                 }
-                self.delays.push(decision.delay as f64 / 1e6);
-                self.waits.push((at - since).saturating_add(decision.delay) as f64 / 1e6);
+                self.delays.push(decision.delay);
+                self.waits.push((at - since).saturating_add(decision.delay));
             } else if let Some(wait) = self.wait(tries, decision.retry_after) {
                 let order = self.attempts;
                 again.push(Reverse((at.saturating_add(wait), order, client, since, tries + 1)));
@@ -383,8 +393,8 @@ impl<'o> Play<'o> {
     /// The most that one key was admitted in any period, and where that began.
     fn worst(&mut self) -> (usize, f64) {
         let mut worst = (0, START);
-        for list in &mut self.admitted_at {
-            list.sort_unstable(); // by their turn
+        for list in core::mem::take(&mut self.admitted_at) {
+            let list = sorted(list); // by their turn
             let mut from = 0;
             for (last, at) in list.iter().enumerate() {
                 while list.get(from).is_some_and(|first| at - first >= self.limit.period()) {
@@ -416,7 +426,7 @@ impl<'o> Play<'o> {
         let longest: Vec<f64> = self.series.iter().map(|step| step.max_delay).collect();
         set(&told, "maxDelay", Float64Array::from(longest.as_slice()));
         let (totals, admitted) = (Object::new(), self.delays.len() as u64);
-        let delayed = self.delays.iter().filter(|delay| **delay > 0.0).count() as u64;
+        let delayed = self.delays.iter().filter(|delay| **delay > 0).count() as u64;
         for (name, count) in [
             ("requests", self.requests),
             ("attempts", self.attempts),
@@ -429,8 +439,8 @@ impl<'o> Play<'o> {
             set(&totals, name, count as f64);
         }
         set(&told, "totals", totals);
-        set(&told, "delay", quantiles(&mut self.delays));
-        set(&told, "wait", quantiles(&mut self.waits));
+        set(&told, "delay", quantiles(core::mem::take(&mut self.delays)));
+        set(&told, "wait", quantiles(core::mem::take(&mut self.waits)));
         let ((most, from), worst) = (self.worst(), Object::new());
         set(&worst, "admitted", most as f64);
         set(&worst, "from", from);
@@ -452,16 +462,13 @@ impl<'o> Play<'o> {
     }
 }
 
-/// Median, the 99th of a hundred, and the most, of times in milliseconds.
-pub(crate) fn quantiles(times: &mut [f64]) -> Object {
-    times.sort_unstable_by(f64::total_cmp);
-    let at = |part: f64| {
-        let place = ((times.len() as f64 * part) as usize).min(times.len().saturating_sub(1)); // in range
-        times.get(place).copied().unwrap_or(0.0)
-    };
+/// Median, the 99th of a hundred, and the most, in milliseconds.
+fn quantiles(times: Vec<u64>) -> Object {
+    let times = sorted(times);
     let told = Object::new();
-    set(&told, "p50", at(0.5));
-    set(&told, "p99", at(0.99));
-    set(&told, "max", at(1.0));
+    for (name, part) in [("p50", 50), ("p99", 99), ("max", 100)] {
+        let place = (times.len() * part / 100).min(times.len().saturating_sub(1)); // at most 2,000,000 of them
+        set(&told, name, times.get(place).copied().unwrap_or(0) as f64 / 1e6);
+    }
     told
 }

@@ -2,6 +2,7 @@
 
 use js_sys::{Array, BigInt, Error, JSON, JsString, Number, Object, Reflect};
 use tollgate_core::http::Fields;
+#[cfg(feature = "limiter")]
 use tollgate_core::key::Seed;
 use tollgate_core::{Decision, Nanos};
 use wasm_bindgen::prelude::*;
@@ -12,6 +13,7 @@ pub(crate) type Result<T> = core::result::Result<T, JsValue>;
 /// The most units that a request may cost.
 const MOST_COST: u64 = 4_294_967_295;
 /// The largest number of which each smaller one is a whole number.
+#[cfg(feature = "traffic")]
 pub(crate) const MOST_EXACT: u64 = 9_007_199_254_740_991;
 
 #[wasm_bindgen]
@@ -78,6 +80,7 @@ pub(crate) fn whole(name: &str, value: &JsValue, least: u64, most: u64) -> Resul
 }
 
 /// A number in a range, with a fraction.
+#[cfg(feature = "traffic")]
 pub(crate) fn number(name: &str, value: &JsValue, least: f64, most: f64) -> Result<f64> {
     match value.as_f64() {
         Some(number) if number >= least && number <= most => Ok(number),
@@ -204,6 +207,7 @@ pub(crate) fn utf8(bytes: &[u8]) -> &str {
 }
 
 /// A secret of one table.
+#[cfg(feature = "limiter")]
 pub(crate) fn seed() -> Seed {
     let bits = || (js_sys::Math::random() * 4_294_967_296.0) as u64; // below 2^32
     Seed([bits() << 32 | bits(), bits() << 32 | bits()])
@@ -211,6 +215,7 @@ pub(crate) fn seed() -> Seed {
 
 /// Is there so much memory? What does not fit is refused; it would end the
 /// module otherwise.
+#[cfg(feature = "limiter")]
 pub(crate) fn room(name: &str, bytes: usize) -> Result<()> {
     let mut room: Vec<u8> = Vec::new();
     let found = room.try_reserve_exact(bytes);
