@@ -127,6 +127,11 @@ export function mountTester(host, Rules) {
       rules?.free();
       rules = given === null ? null : new Rules(given);
       send.disabled = burst.disabled = rules === null;
+      raw.textContent = "";
+      client.textContent = "";
+      considered.replaceChildren();
+      delete status.dataset.status;
+      status.textContent = rules === null ? "The rules have errors: mend them first." : "With these rules nothing was asked yet.";
       },
     /** Fills the form in, and asks once. */
     ask(example) {
