@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use tollgate_core::Nanos;
-use tollgate_core::policy::{Attributes, Explained, Mismatch, OnStoreError, Policy, Printable, Rules, Store};
+use tollgate_core::policy::{Attributes, Explained, OnStoreError, Policy, Rules, Store};
 
 use crate::args::{ExplainArgs, TextOrJson};
 use crate::failure::Failure;
@@ -127,7 +127,7 @@ impl PolicyAnswer {
         PolicyAnswer {
             name: policy.name().to_owned(),
             applies: explained.mismatches.is_empty(),
-            why_not: explained.mismatches.iter().map(|mismatch| why_not(mismatch, request)).collect(),
+            why_not: explained.mismatches.iter().map(|mismatch| mismatch.sentence(request)).collect(),
             missing_identity: explained.missing.map(|missing| missing.header.to_owned()),
             key: explained
                 .key
@@ -210,20 +210,4 @@ fn exact(span: Nanos) -> String {
     let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
     let unit = units.into_iter().find(|(unit, _)| span.is_multiple_of(*unit));
     unit.map_or_else(|| format!("{span}ns"), |(unit, name)| format!("{}{name}", span / unit))
-}
-
-fn why_not(mismatch: &Mismatch<'_>, request: &Attributes<'_>) -> String {
-    let is = |what: &str, found: &[u8], asked: &str| {
-        let found = if found.is_empty() { "not told".to_owned() } else { Printable(found).to_string() };
-        format!("the {what} is {found}; it is for {}", screen::clean(asked))
-    };
-    match mismatch {
-        Mismatch::Route(asked) => is("route", request.route, asked),
-        Mismatch::Method(asked) => is("method", request.method, &asked.join(", ")),
-        Mismatch::Host(asked) => is("host", request.host, asked),
-        Mismatch::Path(asked) => is("path", request.path, &asked.to_string()),
-        Mismatch::Header(name, None) => format!("there is no header field {name}"),
-        Mismatch::Header(name, Some(_)) => format!("the header field {name} is not what it asks for"),
-        Mismatch::OthersApply => "it is the default, and another policy applies".to_owned(),
-    }
 }

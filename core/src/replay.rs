@@ -29,6 +29,7 @@ use alloc::vec::Vec;
 pub use engine::{PolicyTotals, Totals};
 pub use faults::{Fault, Faults};
 pub use report::{BucketRow, KeyRow, Part, PolicyRow, Report};
+pub use target::path;
 
 use combined::Combined;
 use csv::Csv;

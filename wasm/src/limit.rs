@@ -103,7 +103,7 @@ impl Limit {
 
     /// As it is read.
     #[wasm_bindgen(js_name = toString)]
-    #[expect(clippy::inherent_to_string, reason = "JavaScript's own")]
+    #[expect(clippy::inherent_to_string, clippy::wrong_self_convention, reason = "JavaScript's own")]
     pub fn to_string(&self) -> String {
         ToString::to_string(&self.0)
     }

@@ -33,7 +33,8 @@ impl Replay {
             Some(given) => whole(name, &given, 1, most),
             None => Ok(otherwise),
         };
-        let word = |name: &str| given(name).map_or_else(|| Ok(String::new()), |given| value::text(name, &given));
+        let word =
+            |name: &str| given(name).map_or_else(|| Ok(String::new()), |given| value::text(name, &given));
         let format = word("format")?;
         let options = Options {
             format: match format.as_str() {
@@ -51,7 +52,8 @@ impl Replay {
             route: word("route")?,
             host: word("host")?,
         };
-        let parsed = Rules::parse_at(&text, value::seed(), 0).map_err(|errors| rules::refused(&errors))?;
+        let parsed =
+            Rules::parse_at(&text, value::seed(), 0).map_err(|errors| rules::refused_rules(&errors))?;
         let core = Core::new(parsed, &options, value::seed()).map_err(refused)?;
         Ok(Replay { core, is_finished: false, is_broken: false })
     }

@@ -5,7 +5,7 @@
 
 use alloc::borrow::Cow;
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 use core::net::IpAddr;
@@ -54,6 +54,29 @@ pub enum Mismatch<'r> {
     Header(&'r str, Option<&'r str>),
     /// The default is only for requests that no policy is for.
     OthersApply,
+}
+
+impl Mismatch<'_> {
+    /// In words, for the request that does not meet it.
+    #[must_use]
+    pub fn sentence(&self, request: &Attributes<'_>) -> String {
+        let is = |what: &str, found: &[u8], asked: &str| {
+            let asked = Printable(asked.as_bytes());
+            match found {
+                [] => format!("the {what} is not told; it is for {asked}"),
+                found => format!("the {what} is {}; it is for {asked}", Printable(found)),
+            }
+        };
+        match self {
+            Mismatch::Route(asked) => is("route", request.route, asked),
+            Mismatch::Method(asked) => is("method", request.method, &asked.join(", ")),
+            Mismatch::Host(asked) => is("host", request.host, asked),
+            Mismatch::Path(asked) => is("path", request.path, &asked.to_string()),
+            Mismatch::Header(name, None) => format!("there is no header field {name}"),
+            Mismatch::Header(name, Some(_)) => format!("the header field {name} is not what it asks for"),
+            Mismatch::OthersApply => "it is the default, and another policy applies".into(),
+        }
+    }
 }
 
 /// What a policy does with a header field.
@@ -132,6 +155,17 @@ impl Rules {
         // Behind the policy's name and the number of the limit.
         let subject = value(key).and_then(|(_, rest)| value(rest)).map_or(&[][..], |(_, rest)| rest);
         self.policies.get(policy).map(|policy| self.subject_fields(policy, subject)).unwrap_or_default()
+    }
+
+    /// The parts of a policy's key, as the rules file names them.
+    pub fn key_names<'r>(&'r self, policy: &'r Policy) -> impl Iterator<Item = Cow<'r, str>> {
+        policy.key.iter().map(|part| self.part_name(*part))
+    }
+
+    /// Is the last policy the default, for requests that no other is for?
+    #[must_use]
+    pub fn has_default(&self) -> bool {
+        self.has_default
     }
 
     /// The header fields without which a policy counts or matches otherwise,

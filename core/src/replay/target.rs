@@ -4,8 +4,9 @@
 
 use alloc::vec::Vec;
 
-/// The path of a request target. `scratch` holds it if it had to be made.
-pub(super) fn path<'t>(target: &'t [u8], scratch: &'t mut Vec<u8>) -> &'t [u8] {
+/// The path that a host matches, of a request target as the client sent it.
+/// `scratch` holds it if it had to be made.
+pub fn path<'t>(target: &'t [u8], scratch: &'t mut Vec<u8>) -> &'t [u8] {
     let path = without_query(without_origin(target));
     if is_plain(path) {
         return path;

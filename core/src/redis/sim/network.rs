@@ -163,6 +163,25 @@ impl Network {
         self.outages.push(outage);
     }
 
+    /// Ends every outage at `now`, those planned for later too; a stopped
+    /// store goes on with what waited.
+    pub fn heal(&mut self, now: Nanos) {
+        let ends: Vec<Nanos> = self.outages.drain(..).map(|outage| outage.to).collect();
+        let waits =
+            |event: &Scheduled| matches!(event.event, Event::Arrive { .. }) && ends.contains(&event.at);
+        let mut queue = core::mem::take(&mut self.queue).into_vec();
+        for event in queue.iter_mut().filter(|event| event.at > now && waits(event)) {
+            event.at = now;
+        }
+        self.queue = queue.into();
+    }
+
+    /// Is the store away at that time, for all?
+    #[must_use]
+    pub fn is_out(&self, at: Nanos) -> bool {
+        self.outages.iter().any(|outage| outage.instance.is_none() && outage.from <= at && at < outage.to)
+    }
+
     /// Calls that were sent, probes among them.
     #[must_use]
     pub fn sent(&self) -> u64 {
