@@ -199,6 +199,7 @@ const INTERNAL: &str = "bootstrap_extensions:
 /// Makes a TCP connection of a POST's body.
 const POSTS: &str = "  - name: @name@
     internal_listener: {}
+    drain_type: MODIFY_ONLY # not while Envoy fails health checks: requests still come
     filter_chains:
     - filters:
       - name: envoy.filters.network.http_connection_manager
@@ -238,6 +239,7 @@ const ROUTER: &str = "          - name: envoy.filters.http.router
 
 const REDIS_PROXY: &str = "  - name: tollgate_redis
     internal_listener: {}
+    drain_type: MODIFY_ONLY # not while Envoy fails health checks: requests still come
     filter_chains:
     - filters:
       - name: envoy.filters.network.redis_proxy

@@ -48,6 +48,8 @@ pub struct Setup {
     pub environment: Vec<(String, String)>,
     /// A whole configuration in place of all of this, as YAML.
     pub whole: Option<String>,
+    /// May another process take over ([`Envoy::hot_restart`])?
+    pub restartable: bool,
 }
 
 /// The ports that stand in a [whole](Setup::whole) configuration for those that Envoy is given: of
@@ -74,6 +76,7 @@ impl Setup {
             watched: false,
             environment: Vec::new(),
             whole: None,
+            restartable: false,
         }
     }
 
@@ -169,8 +172,12 @@ impl Setup {
     }
 
     fn launch(&self) -> Envoy {
-        let dir = fresh_dir();
-        let [port, admin] = free_ports();
+        self.launch_at(fresh_dir(), free_ports(), None)
+    }
+
+    /// Takes over from the Envoy with this base id; else is the first of its kind.
+    fn launch_at(&self, dir: PathBuf, [port, admin]: [u16; 2], follows: Option<u32>) -> Envoy {
+        let base_id = follows.unwrap_or_else(fresh_base_id);
         let file = dir.join(if self.whole.is_some() { "envoy.yaml" } else { "envoy.json" });
         let text = match &self.whole {
             Some(yaml) => {
@@ -186,15 +193,37 @@ impl Setup {
             .arg(&file)
             .arg("--concurrency")
             .arg(self.concurrency.to_string())
-            .arg("--disable-hot-restart")
-            .args(["--log-level", "warning", "--component-log-level", "wasm:info", "--drain-time-s", "1"])
+            .args([
+                "--log-level",
+                "warning",
+                "--component-log-level",
+                "wasm:info,main:info",
+                "--drain-time-s",
+                "1",
+            ])
             .envs(self.environment.iter().cloned())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(fs::File::create(dir.join("log")).unwrap());
+        if self.restartable {
+            command.arg("--base-id").arg(base_id.to_string());
+            command.args(["--restart-epoch", if follows.is_some() { "1" } else { "0" }]);
+            command.args(["--parent-shutdown-time-s", "3"]);
+        } else {
+            command.arg("--disable-hot-restart");
+        }
         let child = spawn_with_this_process(command);
         let child = child.unwrap_or_else(|error| panic!("cannot run {}: {error}", binary().display()));
-        Envoy { child, dir, port, admin, failure_expected: false, setup: self.clone() }
+        Envoy {
+            child,
+            dir,
+            port,
+            admin,
+            base_id,
+            is_replaced: false,
+            failure_expected: false,
+            setup: self.clone(),
+        }
     }
 
     fn document(&self, dir: &Path, port: u16, admin: u16) -> Value {
@@ -262,7 +291,7 @@ fn internal_listeners() -> Value {
 
 /// An internal listener with one filter.
 fn internal(name: &str, filter: &Value) -> Value {
-    json!({ "name": name, "internal_listener": {}, "filter_chains": [ { "filters": [ filter ] } ] })
+    json!({ "name": name, "internal_listener": {}, "drain_type": "MODIFY_ONLY", "filter_chains": [ { "filters": [ filter ] } ] })
 }
 
 /// A cluster that leads to the internal listener of its name.
@@ -360,6 +389,8 @@ pub struct Envoy {
     dir: PathBuf,
     port: u16,
     admin: u16,
+    base_id: u32,
+    is_replaced: bool,
     failure_expected: bool,
     setup: Setup,
 }
@@ -397,6 +428,44 @@ impl Envoy {
     /// Gives a [watched](Setup::watched) listener another configuration of the plugin.
     pub fn update(&self, plugin: &str) {
         write_watched(&self.dir, &self.setup.listener(self.port, plugin));
+    }
+
+    /// Starts another one that takes over its sockets, with this configuration of the plugin; this
+    /// one drains, and ends after 3 s. The setup must be [restartable](Setup::restartable).
+    ///
+    /// # Panics
+    /// When the other one does not come up.
+    #[must_use]
+    pub fn hot_restart(&mut self, plugin: &str) -> Envoy {
+        assert!(self.setup.restartable);
+        self.is_replaced = true;
+        let mut setup = self.setup.clone();
+        plugin.clone_into(&mut setup.plugin);
+        let mut next = setup.launch_at(fresh_dir(), [self.port, self.admin], Some(self.base_id));
+        let end = Instant::now() + PATIENCE;
+        // The admin interface is the old one's until the new one takes it.
+        while !next.log().contains("starting main dispatch loop") {
+            assert!(next.child.try_wait().unwrap().is_none() && Instant::now() < end, "{}", next.log());
+            thread::sleep(Duration::from_millis(20));
+        }
+        next
+    }
+
+    /// Has it ended?
+    #[must_use]
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().ok().flatten().is_some()
+    }
+
+    /// Tells the admin interface to do something.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn tell(&self, path: &str) {
+        let mut conn = Conn::open(self.admin);
+        conn.request("POST", path, &[("content-length", "0"), ("connection", "close")]);
+        let answer = conn.response_to("POST").expect("an answer");
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text());
     }
 
     /// A page of the admin interface.
@@ -456,7 +525,7 @@ impl Drop for Envoy {
         if thread::panicking() {
             eprintln!("{log}");
         } else if !self.failure_expected {
-            assert!(!has_ended, "Envoy ended by itself: {log}");
+            assert!(!has_ended || self.is_replaced, "Envoy ended by itself: {log}");
             for word in ["Function: proxy_on", "VM failed", "Uncaught", "assert failure", "panicked"] {
                 let is_trouble = |line: &str| line.contains(word) && !line.contains("Failed to configure"); // refused, as it says
                 assert!(!log.lines().any(is_trouble), "{word}: {log}");
@@ -498,6 +567,12 @@ fn fresh_dir() -> PathBuf {
     let _ = fs::remove_dir_all(&dir);
     fs::create_dir_all(&dir).unwrap();
     dir
+}
+
+/// Envoys of one base id are one that is restarted.
+fn fresh_base_id() -> u32 {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    std::process::id() % 1_000_000 * 100 + NUMBER.fetch_add(1, Ordering::Relaxed) % 100
 }
 
 fn free_ports() -> [u16; 2] {

@@ -62,7 +62,7 @@ impl Gateway for Site {
     }
 
     fn counts(&self) -> Counts {
-        let stats = self.0.admin("/stats?filter=tollgate.store");
+        let stats = self.0.admin("/stats?filter=wasmcustom.tollgate.store");
         let of = |name: &str| count(&stats, &format!("store.{name}"));
         Counts {
             replies: of("replies"),

@@ -2,9 +2,11 @@
 
 mod answers;
 mod config;
+mod drain;
 mod fault_table;
 mod faults;
 mod hostile;
+mod leave;
 mod observe;
 mod places;
 mod posts;

@@ -44,7 +44,7 @@ fn leases_and_remembered_denials_ask_nobody() {
     let seen = statuses(&envoy, 1200, "a");
     assert_eq!(seen.iter().filter(|status| **status == 200).count(), 1000);
     std::thread::sleep(Duration::from_millis(300)); // counts are told ten times a second
-    let stats = envoy.admin("/stats?filter=tollgate.store");
+    let stats = envoy.admin("/stats?filter=wasmcustom.tollgate.store");
     let [calls, leases, denials] =
         ["store.calls", "store.lease_hits", "store.denial_hits"].map(|name| count(&stats, name));
     println!("1,200 requests by POST: {calls} calls, {leases} of a lease, {denials} denials remembered");

@@ -9,6 +9,9 @@ use tollgate_tests::nginx::Conn;
 
 use super::support::by_user;
 
+/// New limits hold within a second of their being written; the rest is for a busy machine.
+const WITHIN: Duration = Duration::from_millis(1000 + 2000);
+
 #[test]
 fn changed_rules_fail_no_request_and_forget_no_count() {
     let mut setup = Setup::new(&by_user(r#"{ "rate": "10/d" }"#)).concurrency(2);
@@ -33,12 +36,13 @@ fn changed_rules_fail_no_request_and_forget_no_count() {
             });
         }
         thread::sleep(Duration::from_millis(200));
+        let written = Instant::now();
         envoy.update(&by_user(r#"{ "rate": "15/d" }"#));
-        let end = Instant::now() + Duration::from_secs(10);
         while envoy.get("/", &[("x-user", "probe")]).number("x-ratelimit-limit") != 15 {
-            assert!(Instant::now() < end, "the new rules do not come");
-            thread::sleep(Duration::from_millis(20));
+            assert!(written.elapsed() < WITHIN, "the new rules do not come");
+            thread::sleep(Duration::from_millis(5));
         }
+        println!("new limits {:?} after they were written", written.elapsed());
         is_over.store(true, Ordering::Relaxed);
     });
     let end = Instant::now() + Duration::from_secs(10);
