@@ -9,7 +9,7 @@ import { PRESETS, TITLES } from "../../wasm/www/sections/compare/presets.js";
 import { pkg, serve } from "./browser.mjs";
 import { faultless, inspect, launch, open } from "./visit.mjs";
 
-const { algorithms, Limit, Traffic } = await import(pathToFileURL(join(pkg, "node.js")));
+const { algorithms, Limit, Traffic } = await import(pathToFileURL(join(pkg, "node-compare.js")));
 
 let server, browser;
 before(async () => {

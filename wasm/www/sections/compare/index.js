@@ -3,7 +3,7 @@
 //
 // One algorithm is played at a time, with the page breathing in between.
 
-import init, { algorithms, Limit, Traffic } from "../../pkg/tollgate.js";
+import init, { algorithms, Limit, Traffic } from "../../pkg/compare.js";
 import { knob, segmented, shareButton } from "../shared/knob.js";
 import { choice, count, field, h, table } from "../shared/parts.js";
 import { lane } from "./lane.js";
