@@ -21,7 +21,7 @@ export function bucketPicture() {
     canvas.height = HEIGHT * ratio;
     paint.setTransform(ratio, 0, 0, ratio, 0, 0);
     const style = getComputedStyle(document.documentElement);
-    colours = Object.fromEntries(["ink", "soft", "line", "card", "water", "water-edge", "admitted", "denied"]
+    colours = Object.fromEntries(["ink", "line", "card", "water", "water-edge", "admitted", "denied"]
       .map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
     drawn = "";
   }
@@ -40,7 +40,7 @@ export function bucketPicture() {
       return;
     }
     drawn = shown;
-    const left = 20, right = WIDTH - 20, top = 30, bottom = HEIGHT - 12;
+    const left = 20, right = WIDTH - 20, top = 16, bottom = HEIGHT - 12;
     paint.clearRect(0, 0, WIDTH, HEIGHT);
     paint.lineJoin = "round";
     if (capacity <= BARS) {
@@ -75,10 +75,6 @@ export function bucketPicture() {
     paint.lineTo(right, top);
     paint.lineTo(right + 8, top - 8);
     paint.stroke();
-    paint.fillStyle = colours.soft;
-    paint.font = "12px system-ui, sans-serif";
-    paint.textAlign = "center";
-    paint.fillText(`full: ${capacity.toLocaleString("en")}`, WIDTH / 2, 16);
   }
 
   measure();

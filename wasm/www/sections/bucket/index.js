@@ -53,7 +53,8 @@ export async function mount(host, page) {
   const picture = bucketPicture();
   const figure = (name, label) => {
     const value = h("dd", { class: "number", "data-figure": name }, "0");
-    return { element: h("div", { class: "figure" }, h("dt", {}, label), value), value };
+    const term = h("dt", {}, label);
+    return { element: h("div", { class: "figure" }, term, value), value, label: term };
   };
   const figures = {
     tokens: figure("tokens", "Tokens now"), allowed: figure("allowed", "Allowed"), rejected: figure("rejected", "Rejected"),
@@ -85,11 +86,10 @@ export async function mount(host, page) {
       const isLegal = asNumber(burstField.value, 1, 1000, null) !== null;
       burstField.setAttribute("aria-invalid", String(!isLegal));
       burst = isLegal ? Number(burstField.value) : burst;
-      sendBurst.textContent = `Send ${count(burst)}`;
-      sendBurst.disabled = !isLegal;
+            sendBurst.disabled = !isLegal;
     } });
   const sendOne = h("button", { type: "button", class: "primary", onclick: () => send(1) }, "Send one");
-  const sendBurst = h("button", { type: "button", onclick: () => send(burst) }, `Send ${count(burst)}`);
+  const sendBurst = h("button", { type: "button", onclick: () => send(burst) }, "Send a burst of");
   const streamField = knob({ label: "Streams at", unit: "a second", min: 1, max: 200, scale: "log", value: perSecond,
     onChange: (value) => { perSecond = value; save(); } });
   let held = false;
@@ -283,6 +283,7 @@ export async function mount(host, page) {
     const { tokens } = line.state;
     picture.draw(tokens, line.limit.burst);
     text(figures.tokens.value, tokens.toFixed(2));
+    text(figures.tokens.label, `Tokens now, of ${count(line.limit.burst)}`);
     text(figures.allowed.value, count(line.allowed));
     text(figures.rejected.value, count(line.asked - line.allowed));
     const next = line.bucket.peek(line.now);
