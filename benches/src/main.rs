@@ -13,6 +13,7 @@
 mod bucket;
 mod commands;
 mod count;
+mod envoy;
 mod keys;
 mod measure;
 mod memory;
@@ -91,11 +92,12 @@ fn count_calls(name: &str, calls: Option<String>) -> ExitCode {
 }
 
 fn run(options: &Options) -> ExitCode {
-    let parts: [(&str, Part); 9] = [
+    let parts: [(&str, Part); 10] = [
         ("bucket", bucket::rows),
         ("table", table::rows),
         ("rules", rules::rows),
         ("nginx", nginx::rows),
+        ("envoy", envoy::rows),
         ("redis", redis::rows),
         ("redis/", store::rows),
         ("commands", commands::rows),

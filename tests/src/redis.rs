@@ -175,7 +175,10 @@ fn launch(port: u16, dir: &Path, options: &[String]) -> Child {
 }
 
 /// Starts a process that ends when this one does, however this one ends.
-pub(crate) fn spawn_with_this_process(mut command: Command) -> io::Result<Child> {
+///
+/// # Errors
+/// It cannot be started.
+pub fn spawn_with_this_process(mut command: Command) -> io::Result<Child> {
     // SAFETY: prctl with these arguments only sets a number of the new process; it is
     // async-signal-safe as every plain system call.
     unsafe {

@@ -1,0 +1,1 @@
+//! Nothing: the filters are the examples.
