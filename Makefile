@@ -83,7 +83,7 @@ lab: setup lab-site ## build and serve the lab on 127.0.0.1:8081 (PORT=) and sta
 run-envoy: setup filter cli lab-site ## start a limited Envoy on 127.0.0.1:8080 (PORT=) and stay until Ctrl-C
 	@proxy-wasm-filter/run.sh "$$(.ci/envoy)" $(PORT)
 
-test: setup lib check-header check-symbols check-wasm test-rust test-loom test-nginx-current test-nginx-asan test-envoy test-lab ## run every test of every part, cheap ones first
+test: setup lib check-header check-symbols check-wasm test-rust test-loom test-nginx-current test-nginx-asan test-envoy test-envoy test-lab ## run every test of every part, cheap ones first
 
 test-rust: lib nginx ## run the workspace's tests, the C programs and Debian's NGINX among them
 	$(debian) cargo test --workspace

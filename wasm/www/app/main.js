@@ -108,5 +108,5 @@ addEventListener("hashchange", () => {
 // A state that waits for its turn must be in the address when it is copied or left.
 addEventListener("pagehide", () => address.flush());
 document.addEventListener("lab:share", () => address.flush());
-show(true);
-keepOffline(document.getElementById("offline"));
+// The section first: the service worker fetches all there is.
+show(true).then(() => keepOffline(document.getElementById("offline")));
