@@ -38,7 +38,7 @@ built = TOLLGATE_NGINX=$(CURDIR)/target/nginx/$(1)/nginx \
 
 .NOTPARALLEL:
 .PHONY: all help setup lib cli nginx nginx-current nginx-asan run test test-rust test-loom \
-	test-nginx-current test-nginx-asan filter run-envoy test-envoy lab lab-package lab-site test-lab vectors bench simulate fuzz fuzz-corpus lint fmt deny header check-header check-symbols check-wasm \
+	test-nginx-current test-nginx-asan filter run-envoy test-envoy soak-envoy lab lab-package lab-site test-lab vectors bench simulate fuzz fuzz-corpus lint fmt deny header check-header check-symbols check-wasm \
 	install install-lib install-cli install-nginx uninstall clean
 
 all: lib nginx cli ## build both libraries, the module for Debian's NGINX and the command (the default)
@@ -83,7 +83,7 @@ lab: setup lab-site ## build and serve the lab on 127.0.0.1:8081 (PORT=) and sta
 run-envoy: setup filter cli lab-site ## start a limited Envoy on 127.0.0.1:8080 (PORT=) and stay until Ctrl-C
 	@proxy-wasm-filter/run.sh "$$(.ci/envoy)" $(PORT)
 
-test: setup lib check-header check-symbols check-wasm test-rust test-loom test-nginx-current test-nginx-asan test-envoy test-envoy test-lab ## run every test of every part, cheap ones first
+test: setup lib check-header check-symbols check-wasm test-rust test-loom test-nginx-current test-nginx-asan test-envoy test-lab ## run every test of every part, cheap ones first
 
 test-rust: lib nginx ## run the workspace's tests, the C programs and Debian's NGINX among them
 	$(debian) cargo test --workspace
@@ -105,7 +105,11 @@ test-lab: setup lib nginx filter cli lab-site ## run the tests of the lab in Chr
 
 test-envoy: setup filter nginx ## run the filter's tests in a real Envoy (downloads one)
 	@.ci/envoy >/dev/null
-	$(debian) cargo test -p tollgate-tests --test envoy
+	$(debian) cargo test -p tollgate-tests --test envoy -- --test-threads=4
+
+soak-envoy: setup filter ## send an Envoy 200,000 requests, one in ten of whose clients hang up (TOLLGATE_SOAK_REQUESTS=)
+	@.ci/envoy >/dev/null
+	cargo test -p tollgate-tests --test envoy_soak -- --nocapture
 
 vectors: setup ## run the vectors through every implementation (TOLLGATE_VECTORS= names another folder)
 	$(if $(TOLLGATE_VECTORS),TOLLGATE_VECTORS=$(abspath $(TOLLGATE_VECTORS))) \
