@@ -240,7 +240,7 @@ function sentence({ same, near, other }) {
   if (same === all) {
     return `${answers}, all as predicted.`;
   }
-  const apart = near > 0 ? ` ${count(near)} a token apart: one was just coming when they passed.` : "";
+  const apart = near > 0 ? ` ${count(near)} a token apart: one was just coming, or others were under way.` : "";
   return other === 0
     ? `${answers}, ${count(same)} as predicted,${apart.replace(/\.$/, "")}.`
     : `${answers}, ${count(same)} as predicted.${apart} ${count(other)} are others. Did somebody else use this key, or did the rules change? A new client begins with a full bucket.`;

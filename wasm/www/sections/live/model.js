@@ -4,19 +4,23 @@
 // answer is here; the page cannot see when. What a bucket holds depends on the time since it was full
 // last. So the model is asked three times, in states of its own: with the least time that may have
 // passed since then, with the most, and with what lies between, which is drawn. An answer is as
-// predicted if it lies between what the first two say. Where a token was just coming, which request got
-// it is chance: the model may have given it to the one before or after, and is a token apart until then.
+// predicted if it lies between what the first two say. Of requests that were under way together nobody
+// can tell which came first, and where a token was just coming, which of two got it: there the model may
+// be as many tokens apart as there were such requests, and one is always allowed for.
 
 import { told } from "./gateway.js";
 
 /** The clock of the model begins here, far from zero: buckets begin full. */
 const EPOCH = 1_000_000_000_000n;
+/** Answers among which those are looked for that were under way together. */
+const REMEMBERED = 100;
 const nanos = (ms) => EPOCH + BigInt(Math.round(ms * 1000)) * 1000n;
 
 export class Model {
   /** @param {typeof import("../../pkg/full.js").Rules} Rules */
   constructor(Rules, text) {
     [this.between, this.least, this.most] = [0, 0, 0].map(() => new Clocked(new Rules(text)));
+    this.recent = []; // answers, the last ones
   }
 
   /** Predicts the answer to a request; `verdict` of the one that came is "same", "near" or "other". */
@@ -30,7 +34,10 @@ export class Model {
       this.least.check(request, begins ? answered : sent),
       this.most.check(request, begins ? sent : answered),
     ];
-    return { predicted, verdict: agrees(all, answer) ? "same" : isNear(all, answer) ? "near" : "other" };
+    const together = this.recent.filter((other) => other.sent <= answered && other.answered >= sent).length;
+    this.recent = [...this.recent, answer].slice(-REMEMBERED);
+    const verdict = agrees(all, answer) ? "same" : isNear(all, answer, Math.max(1, together)) ? "near" : "other";
+    return { predicted, verdict };
   }
 
   free() {
@@ -71,11 +78,11 @@ function agrees(all, answer) {
   });
 }
 
-/** Is it a token more or less than what was predicted? A denial is one less than nothing left. */
-function isNear(all, answer) {
+/** Is it at most so many tokens apart from what was predicted? A denial is one less than nothing left. */
+function isNear(all, answer, apart) {
   const left = (one) => (one.status === 429 ? -1 : one.status === 200 ? told(one, "x-ratelimit-remaining") : NaN);
   const predicted = all.map(left);
-  return left(answer) >= Math.min(...predicted) - 1 && left(answer) <= Math.max(...predicted) + 1;
+  return left(answer) >= Math.min(...predicted) - apart && left(answer) <= Math.max(...predicted) + apart;
 }
 
 const text = ({ headers }, name) => headers.find(([given]) => given.toLowerCase() === name)?.[1];
