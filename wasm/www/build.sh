@@ -25,7 +25,7 @@ esbuild=$npm/node_modules/.bin/esbuild
 
 rm -rf "$new"
 mkdir -p "$new/lib" "$new/pkg"
-cp -r "$here"/{index.html,icon.svg,lab.json,app,css,lib,sections} "$new/"
+cp -r "$here"/{index.html,icon.svg,lab.json,app,css,sections} "$new/"
 cp "$package"/*.js "$package"/*.wasm "$new/pkg/"
 rm -f "$new"/pkg/node*.js # for Node only
 cp "$npm/node_modules/uplot/dist/uPlot.min.css" "$new/css/"
@@ -35,6 +35,16 @@ if [ -f "$here/sections/rules/editor.js" ]; then
     NODE_PATH=$npm/node_modules "$esbuild" "$here/sections/rules/editor.js" --bundle --minify --format=esm \
         --target=es2022 --legal-comments=eof --outfile="$new/sections/rules/editor.js" --allow-overwrite --log-level=warning
 fi
+
+# What the page carries of others, with the words that they ask for; esbuild itself is not in it.
+{
+    echo "The lab is under the Apache License 2.0 (https://www.apache.org/licenses/LICENSE-2.0). It carries:"
+    for license in "$npm"/node_modules/{uplot,@codemirror/*,@lezer/*,@marijn/*,crelt,style-mod,w3c-keyname}/LICENSE; do
+        name=${license#"$npm/node_modules/"}
+        printf '\n---- %s\n\n' "${name%/LICENSE}"
+        cat "$license"
+    done
+} >"$new/licenses.txt"
 
 # The service worker's list, and as its version what all of it hashes to.
 cd "$new"
