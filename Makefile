@@ -115,7 +115,8 @@ vectors: setup ## run the vectors through every implementation (TOLLGATE_VECTORS
 	$(if $(TOLLGATE_VECTORS),TOLLGATE_VECTORS=$(abspath $(TOLLGATE_VECTORS))) \
 		cargo test -p tollgate-tests --test vectors -- --nocapture
 
-bench: setup all filter ## measure beside the peers; writes target/bench/report.json
+bench: setup all filter lab-site ## measure beside the peers; writes target/bench/report.json
+	@tests/lab/setup.sh
 	cargo run --release -p tollgate-benches
 
 simulate: setup ## simulate clusters of 20 to 2,000 instances; writes target/bench/simulation.json and docs/cluster-wide.svg

@@ -15,6 +15,7 @@ mod commands;
 mod count;
 mod envoy;
 mod keys;
+mod lab_page;
 mod measure;
 mod memory;
 mod nginx;
@@ -92,7 +93,7 @@ fn count_calls(name: &str, calls: Option<String>) -> ExitCode {
 }
 
 fn run(options: &Options) -> ExitCode {
-    let parts: [(&str, Part); 10] = [
+    let parts: [(&str, Part); 11] = [
         ("bucket", bucket::rows),
         ("table", table::rows),
         ("rules", rules::rows),
@@ -103,6 +104,7 @@ fn run(options: &Options) -> ExitCode {
         ("commands", commands::rows),
         ("scale", scale::rows),
         ("simulation", simulation::rows),
+        ("lab", lab_page::rows),
     ];
     let (mut rows, mut failed) = (Vec::new(), false);
     report::print_heading();

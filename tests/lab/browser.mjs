@@ -54,11 +54,12 @@ export async function serve(folder = site, { under = "/" } = {}) {
   };
 }
 
-export async function launch({ args = [] } = {}) {
+/** `offline: false`: without the service worker, which fetches all files at the first visit. */
+export async function launch({ args = [], offline = true } = {}) {
   const home = await mkdtemp(join(tmpdir(), "tollgate-lab-"));
   const context = await chromium.launchPersistentContext(home, {
     executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", headless: true,
-    viewport: { width: 1440, height: 900 },
+    viewport: { width: 1440, height: 900 }, serviceWorkers: offline ? "allow" : "block",
     args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
       "--disable-component-update", "--disable-sync", ...args],
   });
