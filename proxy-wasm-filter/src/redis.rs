@@ -346,8 +346,7 @@ impl Redis {
     fn cause(&self) -> String {
         let mut cause = match self.engine.trouble() {
             Some(name) => name.replace('_', " "),
-            None if self.engine.router().is_ready() => "more wait than may".to_owned(),
-            None => "not connected yet".to_owned(),
+            None => "not connected before, or more wait than may".to_owned(),
         };
         let words = self.engine.words();
         if !words.is_empty() {

@@ -1,0 +1,101 @@
+//! 200,000 requests that are counted in Redis, one in ten of whose clients hang up while they wait:
+//! no VM fails, memory stays what it was, and every call to Redis is accounted for.
+//!
+//! `make soak-envoy`; `TOLLGATE_SOAK_REQUESTS` is another number.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tollgate_tests::envoy::{Envoy, Setup};
+use tollgate_tests::nginx::Conn;
+use tollgate_tests::redis::Server;
+
+const CLIENTS: u64 = 16;
+const PLUGIN: &str = r#"{
+  "redis": { "cluster": "tollgate_bridge", "workers": 2 },
+  "rules": { "identity": { "user": { "header": "x-user" } },
+             "policies": [ { "name": "all", "key": ["user"], "store": "redis", "timeout": "2s",
+                             "on_store_error": "deny", "limits": [ { "rate": "20/s" } ] } ] } }"#;
+
+#[derive(Default)]
+struct Seen {
+    admitted: AtomicU64,
+    denied: AtomicU64,
+    left: AtomicU64,
+}
+
+#[test]
+fn one_in_ten_of_200_000_clients_hangs_up() {
+    let requests: u64 =
+        std::env::var("TOLLGATE_SOAK_REQUESTS").ok().and_then(|n| n.parse().ok()).unwrap_or(200_000);
+    let server = Server::start(&[]);
+    let envoy = Setup::new(PLUGIN).concurrency(2).redis(server.port(), 3000).start();
+    let end = Instant::now() + Duration::from_secs(20);
+    while of(&envoy, "store.connected") < 2 {
+        assert!(Instant::now() < end, "the store is not reached");
+        thread::sleep(Duration::from_millis(50));
+    }
+    let (seen, began) = (Seen::default(), Instant::now());
+    send(&envoy, &seen, 0, requests / 4);
+    let warm = envoy.resident_kib();
+    send(&envoy, &seen, requests / 4, requests);
+    let (now, took) = (envoy.resident_kib(), began.elapsed());
+
+    let end = Instant::now() + Duration::from_secs(20);
+    let calls = || {
+        let ended = ["replies", "timeouts", "failures", "key_failures"]
+            .map(|name| of(&envoy, &format!("store.{name}")));
+        (of(&envoy, "store.calls"), ended.iter().sum::<u64>(), ended)
+    };
+    while of(&envoy, "store.waiting") > 0 || calls().0 != calls().1 {
+        assert!(Instant::now() < end, "calls that are not accounted for: {:?}", calls());
+        thread::sleep(Duration::from_millis(200));
+    }
+    let [admitted, denied, left] =
+        [&seen.admitted, &seen.denied, &seen.left].map(|count| count.load(Ordering::Relaxed));
+    let (made, _, [replies, timeouts, failures, of_keys]) = calls();
+    let given = of(&envoy, "store.give_backs");
+    println!("{requests} requests in {took:.1?}: {admitted} admitted, {denied} denied, {left} hung up");
+    println!(
+        "{made} calls: {replies} replies, {timeouts} timeouts, {failures} and {of_keys} failures; {given} give back"
+    );
+    println!("resident: {warm} KiB after a quarter, {now} KiB at the end");
+    assert_eq!(admitted + denied + left, requests);
+    let counted = of(&envoy, "policy.all.allowed") + of(&envoy, "policy.all.denied");
+    assert!((admitted + denied..=requests).contains(&counted), "{counted} were answered");
+    assert_eq!(of(&envoy, "store.breaker_open"), 0);
+    assert!(given > 0 && given <= left, "{given} of {left}");
+    assert!(now < warm + 8192, "{warm} KiB, then {now} KiB");
+    assert_eq!(envoy.get("/", &[("x-user", "sane")]).status, 200);
+}
+
+fn send(envoy: &Envoy, seen: &Seen, from: u64, to: u64) {
+    thread::scope(|scope| {
+        for client in 0..CLIENTS {
+            scope.spawn(move || {
+                let mut conn = envoy.connect();
+                for number in (from..to).filter(|number| number % CLIENTS == client) {
+                    let user = (number % 1000).to_string();
+                    conn.request("GET", "/", &[("x-user", &user)]);
+                    if number / CLIENTS % 10 == 0 {
+                        conn = Conn::open(envoy.port()); // the one before is closed, answered or not
+                        seen.left.fetch_add(1, Ordering::Relaxed);
+                        continue;
+                    }
+                    match conn.response_to("GET").expect("an answer").status {
+                        200 => seen.admitted.fetch_add(1, Ordering::Relaxed),
+                        429 => seen.denied.fetch_add(1, Ordering::Relaxed),
+                        other => panic!("{other}"),
+                    };
+                }
+            });
+        }
+    });
+}
+
+fn of(envoy: &Envoy, name: &str) -> u64 {
+    let stats = envoy.admin("/stats?filter=wasmcustom.tollgate");
+    let line = stats.lines().find_map(|line| line.strip_prefix(&format!("wasmcustom.tollgate.{name}: ")));
+    line.and_then(|number| number.trim().parse().ok()).unwrap_or(0)
+}
