@@ -28,6 +28,7 @@ const FIELDS = [
 /** Milliseconds to which browsers blur their clocks. */
 const GRAIN = 0.1;
 
+performance.setResourceTimingBufferSize(1000); // a burst, and what the page itself loads
 let number = 0;
 
 /**
@@ -77,3 +78,7 @@ export function inOrder(answers) {
   }
   return ordered;
 }
+
+/** How many of these answers were under way together with this one. */
+export const together = (answer, answers) =>
+  answers.filter((other) => other !== answer && other.sent <= answer.answered && other.answered >= answer.sent).length;

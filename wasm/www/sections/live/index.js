@@ -3,7 +3,7 @@
 
 import { chart } from "../shared/chart.js";
 import { choice, count, field, h, slider, table } from "../shared/parts.js";
-import { findGateway, inOrder, send, told } from "./gateway.js";
+import { findGateway, inOrder, send, together, told } from "./gateway.js";
 import { Model } from "./model.js";
 
 const PLACES = [
@@ -49,6 +49,8 @@ function mountGateway(host, page, gateway, Rules) {
   let rows = [];
   let counts = { same: 0, near: 0, other: 0 };
   let streaming = null;
+  const underWay = new Set();
+  let came = []; // answers that are not judged yet
 
   const place = choice(PLACES, PLACES.some(([path]) => path === page.state.place) ? page.state.place : "api/", (path) => {
     page.setState({ place: path });
@@ -100,9 +102,33 @@ function mountGateway(host, page, gateway, Rules) {
 
   async function fire(times) {
     const [asked, given, path] = [request(), headers(), place.value];
-    const came = await Promise.all(Array.from({ length: times }, () => send(path, { headers: given })));
-    performance.clearResourceTimings();
-    inOrder(came).forEach((answer) => take(asked, answer));
+    await Promise.all(Array.from({ length: times }, async () => {
+      const mine = { since: performance.now() };
+      underWay.add(mine);
+      try {
+        const answer = await send(path, { headers: given });
+        came.push({ asked, answer });
+      } finally {
+        underWay.delete(mine);
+        settle();
+      }
+    }));
+  }
+
+  /** Judges what no request that is still under way can have come before. */
+  function settle() {
+    const oldest = Math.min(...[...underWay].map(({ since }) => since)); // Infinity when there is none
+    const ready = came.filter(({ answer }) => answer.answered < oldest);
+    if (ready.length === 0) {
+      return;
+    }
+    came = came.filter((one) => !ready.includes(one));
+    const askedBy = new Map(ready.map(({ asked, answer }) => [answer, asked]));
+    const answers = [...askedBy.keys()];
+    inOrder(answers).forEach((answer) => take(askedBy.get(answer), answer, together(answer, answers)));
+    if (underWay.size === 0) {
+      performance.clearResourceTimings(); // nobody will look for his own
+    }
     draw();
   }
 
@@ -150,8 +176,8 @@ function mountGateway(host, page, gateway, Rules) {
     stream.setAttribute("aria-pressed", "false");
   }
 
-  function take(asked, answer) {
-    const { predicted, verdict: is } = model.judge(asked, answer);
+  function take(asked, answer, others) {
+    const { predicted, verdict: is } = model.judge(asked, answer, others);
     begun ??= answer.answered;
     counts[is] += 1;
     const left = told(answer, "x-ratelimit-remaining");

@@ -12,19 +12,19 @@ import { told } from "./gateway.js";
 
 /** The clock of the model begins here, far from zero: buckets begin full. */
 const EPOCH = 1_000_000_000_000n;
-/** Answers among which those are looked for that were under way together. */
-const REMEMBERED = 100;
 const nanos = (ms) => EPOCH + BigInt(Math.round(ms * 1000)) * 1000n;
 
 export class Model {
   /** @param {typeof import("../../pkg/full.js").Rules} Rules */
   constructor(Rules, text) {
     [this.between, this.least, this.most] = [0, 0, 0].map(() => new Clocked(new Rules(text)));
-    this.recent = []; // answers, the last ones
   }
 
-  /** Predicts the answer to a request; `verdict` of the one that came is "same", "near" or "other". */
-  judge(request, answer) {
+  /**
+   * Predicts the answer to a request; `verdict` of the one that came is "same", "near" or "other".
+   * `together` is how many others were under way meanwhile.
+   */
+  judge(request, answer, together) {
     const { sent, answered } = answer;
     const predicted = this.between.check(request, (sent + answered) / 2);
     // A bucket that was full begins here: its time runs from this decision on.
@@ -34,8 +34,6 @@ export class Model {
       this.least.check(request, begins ? answered : sent),
       this.most.check(request, begins ? sent : answered),
     ];
-    const together = this.recent.filter((other) => other.sent <= answered && other.answered >= sent).length;
-    this.recent = [...this.recent, answer].slice(-REMEMBERED);
     const verdict = agrees(all, answer) ? "same" : isNear(all, answer, Math.max(1, together)) ? "near" : "other";
     return { predicted, verdict };
   }
