@@ -14,9 +14,10 @@ home=$root/target/run/envoy-$port
 nginx=${TOLLGATE_NGINX:-$(PATH=$PATH:/usr/sbin command -v nginx)}
 tollgate=${TOLLGATE:-$root/target/release/tollgate}
 
+# Below the ports that clients are given.
 behind=0
 for try in $(seq 20); do
-    behind=$((port % 20000 + 30000 + try * 97))
+    behind=$((port % 10000 + 20000 + try * 97))
     answers $behind || break
 done
 

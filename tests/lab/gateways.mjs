@@ -16,9 +16,21 @@ export const startNginx = () =>
 export const startEnvoy = () =>
   start("proxy-wasm-filter/run.sh", execFileSync(`${ROOT}.ci/envoy`, { encoding: "utf8" }).trim());
 
-/** @returns {Promise<{ url: string, said: () => string, stop: () => Promise<void> }>} */
+/** Another program may take a port between our look and the gateway's: others are tried then. */
 async function start(script, argument) {
-  const port = await freePort();
+  for (let left = 4; ; left--) {
+    try {
+      return await startOn(await freePort(), script, argument);
+    } catch (error) {
+      if (left === 0 || !/in use|is taken/.test(error.message)) {
+        throw error;
+      }
+    }
+  }
+}
+
+/** @returns {Promise<{ url: string, said: () => string, stop: () => Promise<void> }>} */
+async function startOn(port, script, argument) {
   const child = spawn(`${ROOT}${script}`, [argument, String(port)], { cwd: ROOT, stdio: ["ignore", "pipe", "pipe"] });
   let said = "";
   child.stdout.on("data", (text) => (said += text));
@@ -29,6 +41,7 @@ async function start(script, argument) {
   const until = Date.now() + PATIENCE;
   while (!said.includes("Ctrl-C stops it.")) {
     if (child.exitCode !== null || Date.now() > until) {
+      process.off("exit", end);
       end();
       throw new Error(`${script} did not start: ${said}`);
     }
