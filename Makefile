@@ -65,7 +65,7 @@ nginx-current: lib ## build the current NGINX and the module for it
 nginx-asan: lib ## build the same with AddressSanitizer
 	ffi/nginx/build.sh asan
 
-filter: ## build the proxy-wasm filter, target/tollgate_filter.wasm
+filter: setup ## build the proxy-wasm filter, target/tollgate_filter.wasm
 	@proxy-wasm-filter/build.sh
 
 run: setup lib nginx lab-site ## start a limited NGINX on 127.0.0.1:8080 (PORT=) and stay until Ctrl-C

@@ -5,14 +5,14 @@ use super::ScriptId;
 
 pub(super) const fn of(script: ScriptId) -> &'static [u8; 40] {
     match script {
-        ScriptId::TokenBucket => b"63f2ef14704b95fad67824a54ce909516665a37b",
-        ScriptId::LeakyBucket => b"0badb56fea7392107e5a0b2d9495171fa43dbdf1",
-        ScriptId::FixedWindow => b"176f22e8c54fd80ebdcc2bc858f4e43bcdbf4dc3",
-        ScriptId::SlidingWindow => b"5d6a9266b6dd22caff205a3976eda2cbc800dfd4",
-        ScriptId::SlidingLog => b"7ea8b6b2dc800b1450a4f9fa995d15e66681e1ee",
-        ScriptId::Concurrency => b"18815f4aeea1a69cad87f84d92a12e9598c0b860",
-        ScriptId::Multi => b"0670c9cd320f8b4a05c4a5298a139a437aebab10",
-        ScriptId::GiveBack => b"e3653df2328cb02353b1b1d7c1fc12f0fe73cefe",
+        ScriptId::TokenBucket => b"f876065eb4bf818acb95f9f7236b00351c015287",
+        ScriptId::LeakyBucket => b"4e3d8e8987699dc2994499fe43bf138521e570cb",
+        ScriptId::FixedWindow => b"f9f7babfece3acdb0657d734591d5555d331f856",
+        ScriptId::SlidingWindow => b"18f9edeaf2e1d347f9352570029764c930c1f905",
+        ScriptId::SlidingLog => b"52c90a667ca92125c7b9162b45101d9480368e74",
+        ScriptId::Concurrency => b"0e0bf0356e60615fb9036a40048181d5610905ca",
+        ScriptId::Multi => b"8dd78c47e56d669fe66590c85f32e98573e878d7",
+        ScriptId::GiveBack => b"f7ce52257a43769346d0b75669935a35399cf0e6",
     }
 }
 
