@@ -85,7 +85,7 @@ run-envoy: setup filter cli lab-site ## start a limited Envoy on 127.0.0.1:8080 
 
 test: setup lib check-header check-symbols check-wasm test-rust test-loom test-nginx-current test-nginx-asan test-envoy test-lab ## run every test of every part, cheap ones first
 
-test-rust: lib nginx ## run the workspace's tests, the C programs and Debian's NGINX among them
+test-rust: lib nginx lab-package ## run the workspace's tests, the C programs and Debian's NGINX among them
 	$(debian) cargo test --workspace
 
 test-loom: ## run every interleaving of the table's atomics

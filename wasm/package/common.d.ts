@@ -5,6 +5,8 @@
 // memory of their module: free() them, or leave them to the garbage collector. Each module has a memory of its own:
 // a Limit of one is not a Limit of another, but its text and its fields are.
 
+/** The module itself: a place, its bytes, or compiled already. */
+export type ModuleSource = string | URL | Request | Response | BufferSource | WebAssembly.Module;
 export type Nanos = bigint;                       // 0n .. 2n**64n-1n
 export function never(): Nanos;                   // 2n**64n-1n: what retryAfter is when no waiting helps
 export type Algorithm = 'token_bucket' | 'leaky_bucket' | 'fixed_window' | 'sliding_window' | 'sliding_log' | 'concurrency';

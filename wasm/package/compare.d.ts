@@ -1,11 +1,9 @@
 // "tollgate-lab/compare": limits, and traffic to compare them by. It is drawn from a seed, so the same each time, and
 // closed-loop: clients that are denied may come again.
 
-import { Algorithm, Limit, LimitSpec } from './common.js';
+import { Algorithm, Limit, LimitSpec, ModuleSource } from './common.js';
 export * from './common.js';
 
-/** The module itself: a place, its bytes, or compiled already. */
-export type ModuleSource = string | URL | Request | Response | BufferSource | WebAssembly.Module;
 /**
  * Loads the module; without an argument from beside this file. To be awaited once, in a browser or a worker, before
  * all else. In Node it is loaded already, and this does nothing.

@@ -1,10 +1,8 @@
 // "tollgate-lab": what is loaded first. Limits, buckets, and many keys in fixed memory.
 
-import { Decision, Limit, Nanos } from './common.js';
+import { Decision, Limit, ModuleSource, Nanos } from './common.js';
 export * from './common.js';
 
-/** The module itself: a place, its bytes, or compiled already. */
-export type ModuleSource = string | URL | Request | Response | BufferSource | WebAssembly.Module;
 /**
  * Loads the module; without an argument from beside this file. To be awaited once, in a browser or a worker, before
  * all else. In Node it is loaded already, and this does nothing.
