@@ -278,14 +278,16 @@ impl Redis {
             // All that there is: a command is never in two bodies.
             let mut commands = Vec::new();
             let is_alone = posts.is_unknown() && router.is_connected(LINK);
-            while !is_alone {
-                let bytes = router.poll_transmit(LINK);
-                let count = bytes.len();
-                if count == 0 {
-                    break;
+            if !is_alone {
+                loop {
+                    let bytes = router.poll_transmit(LINK);
+                    let count = bytes.len();
+                    if count == 0 {
+                        break;
+                    }
+                    commands.extend_from_slice(bytes);
+                    router.transmitted(LINK, count);
                 }
-                commands.extend_from_slice(bytes);
-                router.transmitted(LINK, count);
             }
             if commands.is_empty() && !is_alone {
                 return;

@@ -78,7 +78,7 @@ fn send(envoy: &Envoy, seen: &Seen, from: u64, to: u64) {
                 for number in (from..to).filter(|number| number % CLIENTS == client) {
                     let user = (number % 1000).to_string();
                     conn.request("GET", "/", &[("x-user", &user)]);
-                    if number / CLIENTS % 10 == 0 {
+                    if (number / CLIENTS).is_multiple_of(10) {
                         conn = Conn::open(envoy.port()); // the one before is closed, answered or not
                         seen.left.fetch_add(1, Ordering::Relaxed);
                         continue;

@@ -149,6 +149,7 @@ fn leave(stream: TcpStream, way: Way) {
             assert_eq!(done, 0);
         }
     }
+    drop(stream);
 }
 
 /// A connection's beginning and one GET on its stream 1, every field a literal.
