@@ -209,7 +209,8 @@ impl Account {
         let period = self.limit.period();
         let logged = ring.into_iter().flat_map(move |ring| {
             let before = core::iter::once(0).chain(ring.entries.iter().map(|entry| entry.total));
-            let kept = ring.entries.iter().zip(before).filter(move |(entry, _)| now - entry.at.min(now) < period);
+            let kept =
+                ring.entries.iter().zip(before).filter(move |(entry, _)| now - entry.at.min(now) < period);
             kept.flat_map(move |(entry, before)| {
                 // An entry carries the running total; what is below the floor was given back.
                 let own = entry.total.saturating_sub(before.max(ring.floor));
