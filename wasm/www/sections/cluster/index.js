@@ -5,7 +5,7 @@
 
 import { chart } from "../shared/chart.js";
 import { choice, count, field, h, percent, slider, table } from "../shared/parts.js";
-import { DEFAULTS, options, OUTAGES, PRESETS, running } from "./presets.js";
+import { DEFAULTS, options, OUTAGES, PRESETS, RANGES, running } from "./presets.js";
 import { tellCluster } from "./tell.js";
 
 /** Seconds that the plots show, and that the sentence speaks of. */
@@ -38,17 +38,17 @@ export function mount(host, page) {
   let worker = null;
 
   // Controls.
-  const of = (name, rest) => slider({ ...rest, value: settings[name], onInput: (value) => change(name, value) });
+  const of = (name, rest) => slider({ ...rest, ...RANGES[name], value: settings[name], onInput: (value) => change(name, value) });
   const sliders = {
-    latency: of("latency", { label: "Redis, there and back", unit: "ms", min: 0.2, max: 50, step: 0.1, scale: "log" }),
-    loss: of("loss", { label: "Messages lost", unit: "%", min: 0, max: 50 }),
-    offered: of("offered", { label: "Requests offered", unit: "a second", min: 0, max: 10_000, scale: "log" }),
-    instances: of("instances", { label: "Instances", min: 1, max: 100, hint: "Another number begins anew." }),
-    keys: of("keys", { label: "Keys", min: 1, max: 100, hint: "Of several the first is asked most." }),
-    limit: of("limit", { label: "Limit of a key", unit: "a second", min: 10, max: 10_000, scale: "log" }),
-    burst: of("burst", { label: "Burst", min: 1, max: 10_000, scale: "log" }),
-    lease: of("lease", { label: "Lease, at most", unit: "units", min: 0, max: 1000, scale: "log", hint: "0: every request asks Redis." }),
-    timeout: of("timeout", { label: "A request waits for Redis", unit: "ms at most", min: 1, max: 50 }),
+    latency: of("latency", { label: "Redis, there and back", unit: "ms", step: 0.1, scale: "log" }),
+    loss: of("loss", { label: "Messages lost", unit: "%" }),
+    offered: of("offered", { label: "Requests offered", unit: "a second", scale: "log" }),
+    instances: of("instances", { label: "Instances", hint: "Another number begins anew." }),
+    keys: of("keys", { label: "Keys", hint: "Of several the first is asked most." }),
+    limit: of("limit", { label: "Limit of a key", unit: "a second", scale: "log" }),
+    burst: of("burst", { label: "Burst", scale: "log" }),
+    lease: of("lease", { label: "Lease, at most", unit: "units", scale: "log", hint: "0: every request asks Redis." }),
+    timeout: of("timeout", { label: "A request waits for Redis", unit: "ms at most" }),
   };
   const onStoreError = choice(FALLBACK, settings.onStoreError, (value) => change("onStoreError", value));
   const pace = choice(PACES, "1", () => send({ pace: isRunning ? Number(pace.value) : 0 }));
@@ -326,11 +326,22 @@ function pointsOf(samples, limit) {
 function fromState(state) {
   const chosen = { ...(PRESETS.find(({ id }) => id === state.preset)?.settings ?? {}) };
   for (const [name, value] of Object.entries(DEFAULTS)) {
-    if (state[name] !== undefined) {
-      chosen[name] = typeof value === "number" ? Number(state[name]) || 0 : state[name];
+    const given = typeof value === "number" ? Number(state[name]) : state[name];
+    if (state[name] !== undefined && isLegal(name, given)) {
+      chosen[name] = given;
     }
   }
   return chosen;
+}
+
+/** An address may say anything: what is not legal is as if it were not there. */
+function isLegal(name, value) {
+  const range = RANGES[name];
+  if (!range) {
+    return FALLBACK.some(([known]) => known === value);
+  }
+  const isWhole = ["latency", "loss", "offered"].includes(name) || Number.isInteger(value);
+  return isWhole && value >= range.min && value <= range.max;
 }
 
 /** Only what differs from the default. */

@@ -13,6 +13,19 @@ export const DEFAULTS = {
   onStoreError: "local",
 };
 
+/** What each may be: of the sliders, and of an address that somebody else wrote. */
+export const RANGES = {
+  latency: { min: 0.2, max: 50 },
+  loss: { min: 0, max: 50 },
+  offered: { min: 0, max: 10_000 },
+  instances: { min: 1, max: 100 },
+  keys: { min: 1, max: 100 },
+  limit: { min: 10, max: 10_000 },
+  burst: { min: 1, max: 10_000 },
+  lease: { min: 0, max: 1000 },
+  timeout: { min: 1, max: 50 },
+};
+
 /** `outageAt`: milliseconds after which Redis is gone. */
 export const PRESETS = [
   { id: "healthy", title: "Healthy", settings: {} },

@@ -27,7 +27,7 @@ export function tellCluster(settings, state, now) {
     const why = state.isDown ? "" : latency > timeout
       ? `Redis takes ${latency} ms and a request waits at most ${timeout} ms, so calls count as failed. `
       : "Too many calls were lost. ";
-    told.push(`${why}${who} breakers are open: these instances do not wait for Redis, and ask again with one probe at a time.`);
+    told.push(`${why}${who} breakers are open: these instances do not wait for Redis, and ask again with one probe at a time. A probe that finds nobody is no call.`);
   }
   const fallen = share(now.fallback, now.offered);
   if (fallen >= 1) {

@@ -8,6 +8,10 @@ import { mountTester } from "./tester.js";
 
 const LABEL = "Rules file, JSON. Tab leaves the editor.";
 
+/** Bytes of a rules file that this page opens, and characters of one that its address carries. */
+const MOST_FILE = 2_000_000;
+const MOST_LINK = 8000;
+
 /**
  * @param {HTMLElement} host an empty element
  * @param {{ state: Record<string, string>, setState: (state: Record<string, string>) => void,
@@ -17,6 +21,7 @@ export async function mount(host, page) {
   const first = EXAMPLES.find(({ id }) => id === page.state.example) ?? EXAMPLES[0];
   let text = page.state.rules ?? first.text;
   let errors = [];
+  let isLinked = true;
 
   const example = choice([...EXAMPLES.map(({ id, title }) => [id, title]), ["", "My own"]],
     page.state.rules === undefined ? first.id : "", (id) => start(id));
@@ -25,7 +30,7 @@ export async function mount(host, page) {
   const list = h("ol", { class: "errors" });
   const notices = h("ul", { class: "notices" });
   const opened = h("input", { type: "file", accept: ".json,application/json", class: "visually-hidden", tabindex: "-1", "aria-hidden": "true",
-    onchange: async () => opened.files[0] && editor.setText(await opened.files[0].text()) });
+    onchange: async () => opened.files[0] && open(opened.files[0]) });
   const testerHost = h("div");
   const replayHost = h("div");
   host.append(
@@ -51,6 +56,19 @@ export async function mount(host, page) {
     tester.ask(REQUESTS[first.id]);
   }
 
+  async function open(file) {
+    const given = file.size <= MOST_FILE ? await file.text() : null;
+    opened.value = ""; // the same file may be chosen again
+    if (given === null || /[\0\uFFFD]/.test(given)) {
+      verdict.textContent = given === null
+        ? `${file.name} is larger than ${MOST_FILE / 1_000_000} MB: this page does not open it. The rules are as they were.`
+        : `${file.name} is not a text file. The rules are as they were.`;
+      verdict.dataset.state = "wrong";
+      return;
+    }
+    editor.setText(given);
+  }
+
   function start(id) {
     const chosen = EXAMPLES.find((one) => one.id === id);
     if (chosen) {
@@ -64,7 +82,8 @@ export async function mount(host, page) {
   function changed(now) {
     text = now;
     example.value = EXAMPLES.find((one) => one.text === text)?.id ?? "";
-    page.setState(example.value === "" ? { rules: text } : { example: example.value });
+    isLinked = text.length <= MOST_LINK;
+    page.setState(example.value !== "" ? { example: example.value } : isLinked ? { rules: text } : {});
     check();
   }
 
@@ -79,6 +98,9 @@ export async function mount(host, page) {
       rules.free();
     } else {
       verdict.textContent = errors.length === 1 ? "One error." : `${errors.length} errors.`;
+    }
+    if (!isLinked) {
+      verdict.textContent += " They are too long for the address: a link does not carry them, and they are gone when the page is closed.";
     }
     verdict.dataset.state = errors.length === 0 ? "right" : "wrong";
     list.replaceChildren(...errors.map(({ line, column, path, message }) => h("li", {},

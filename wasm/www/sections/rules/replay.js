@@ -15,7 +15,7 @@ export function mountReplay(host) {
   const pasted = h("textarea", { rows: "4", spellcheck: "false", placeholder: '192.0.2.1 - - [01/Nov/2026:02:10:00 +0000] "GET /api/search HTTP/1.1" 200 512 "-" "curl/8.5.0"' });
   const format = choice(FORMATS, "auto");
   const sample = h("button", { type: "button", class: "primary", onclick: () => run({ sample: true }, "last night's log (made up)") }, "Try last night's log");
-  const paste = h("button", { type: "button", onclick: () => pasted.value.trim() && run({ text: pasted.value }, "the pasted log") }, "Replay what is pasted");
+  const paste = h("button", { type: "button", onclick: replayPasted }, "Replay what is pasted");
   const again = h("button", { type: "button", hidden: true, onclick: () => last && run(last.source, last.name) }, "Again with these rules");
   const cancel = h("button", { type: "button", hidden: true, onclick: () => stop("Cancelled.") }, "Cancel");
   const progress = h("progress", { max: "1", value: "0", hidden: true, "aria-label": "Part of the log that is read" });
@@ -63,6 +63,15 @@ export function mountReplay(host) {
       h("div", {}, field("Or paste lines of a log", pasted), field("Its format", format), paste)),
     h("div", { class: "buttons" }, again, cancel, progress), status, results);
 
+  function replayPasted() {
+    if (pasted.value.trim() === "") {
+      status.textContent = "There is nothing to replay: paste some lines of a log first.";
+      pasted.focus();
+      return;
+    }
+    run({ text: pasted.value }, "the pasted log");
+  }
+
   function run(source, name) {
     if (rules === null) {
       status.textContent = "The rules have errors: mend them first.";
@@ -81,6 +90,7 @@ export function mountReplay(host) {
 
   function receive(data, name) {
     if (data.error) {
+      results.hidden = true; // they are another log's
       stop(`${name}: ${data.error}`);
     } else if (data.report) {
       result = data;
