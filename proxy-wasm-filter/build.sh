@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds target/tollgate_filter.wasm. Needs wasm-opt, which takes off a tenth (Debian: binaryen;
-# `make setup` installs it).
+# Builds target/tollgate_filter.wasm. Needs wasm-opt (Debian: binaryen; `make setup` installs it): a
+# tenth of what rustc makes is left over.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root"

@@ -10,12 +10,8 @@
 //! What may be spent here was taken from the store before, so instances
 //! together never admit more than it granted. How much is fetched follows the
 //! demand: as much as half the lease's time has been seen to use, at most
-//! twice as much as the time before, and never more than `lease.max` a grant.
-//! When a quarter is left, more is fetched before anyone has to wait; sooner,
-//! at three quarters, where answers take so long that more than that is used
-//! until they come. A request that finds nothing in the pot meanwhile has to
-//! ask by itself, and then brings a grant along: a hot key has two under way,
-//! not a call for each request.
+//! twice as much as the time before, and never more than `lease.max` in a pot.
+//! When a quarter is left, more is fetched before anyone has to wait.
 //! What is unspent when its time is over goes back.
 //!
 //! A pot holds the units of two grants apart, the older of which is spent
@@ -75,11 +71,6 @@ pub struct Pot {
     asking_until: Nanos,
     /// Which one.
     asking_id: u64,
-    /// The same of a request that found the pot empty meanwhile.
-    urgent_until: Nanos,
-    urgent_id: u64,
-    /// Units that were spent while the last call for more was under way.
-    used_meanwhile: u64,
     touched: Nanos,
     told_at: Nanos,
     /// Was what is told dated anew?
@@ -229,7 +220,7 @@ impl Leases {
             pot.take(cost, now);
             pot.spent = pot.spent.saturating_add(cost);
             let left = live - cost; // at least cost
-            let low = left <= pot.mark() && pot.asking_until <= now;
+            let low = left <= pot.size / 4 && pot.asking_until <= now;
             return Spend::Taken { left, low };
         }
         if now < pot.denied_until && cost >= pot.denied_cost {
@@ -265,18 +256,10 @@ impl Leases {
             (pot.denied_until, pot.again_id) = (deadline, id);
         }
         let Some(lease) = lease else { return 0 };
-        let until = deadline.max(now.saturating_add(1));
-        let is_urgent = pot.asking_id != 0 && pot.asking_until > now;
-        let more = match is_urgent {
-            false => pot.wanted(lease, now),
-            true if cost > 0 && pot.live(now) == 0 && pot.urgent_until <= now => pot.size,
-            true => 0,
-        };
+        let more = pot.wanted(lease, now);
         pot.spent = pot.spent.saturating_add(cost);
-        match (more, is_urgent) {
-            (0, _) => {}
-            (_, false) => (pot.asking_until, pot.asking_id) = (until, id),
-            (_, true) => (pot.urgent_until, pot.urgent_id) = (until, id),
+        if more > 0 {
+            (pot.asking_until, pot.asking_id) = (deadline.max(now.saturating_add(1)), id);
         }
         more
     }
@@ -292,10 +275,6 @@ impl Leases {
             // A store that has none to spare is not asked for more at once.
             let pause = if grant.units == 0 { now.saturating_add(grant.ttl / 16) } else { 0 };
             (pot.asking_until, pot.asking_id) = (pause, 0);
-            pot.used_meanwhile = pot.spent; // counted since it was sent
-        }
-        if pot.urgent_id == grant.id {
-            (pot.urgent_until, pot.urgent_id) = (0, 0);
         }
         pot.forgive();
         if grant.units == 0 {
@@ -528,13 +507,7 @@ impl Pot {
             self.spent = 0;
         }
         self.since = now;
-        // What is used until the answer comes is fetched on top.
-        self.size.saturating_sub(self.live(now).saturating_sub(self.used_meanwhile))
-    }
-
-    /// When no more than this is left it is time to fetch.
-    fn mark(&self) -> u64 {
-        (self.size / 4).max(self.used_meanwhile.min(self.size - self.size / 4))
+        self.size.saturating_sub(self.live(now))
     }
 
     /// Nothing is denied from memory.
@@ -545,9 +518,6 @@ impl Pot {
     fn unanswered(&mut self, id: u64) {
         if self.asking_id == id {
             (self.asking_until, self.asking_id) = (0, 0);
-        }
-        if self.urgent_id == id {
-            (self.urgent_until, self.urgent_id) = (0, 0);
         }
         if self.again_id == id {
             (self.denied_until, self.again_id) = (0, 0);
@@ -585,53 +555,5 @@ impl Lot {
 
     fn unspent(&self, place: usize, key: u64) -> Unspent {
         Unspent { place, key, units: self.units, asked_at: self.asked_at, id: self.id }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::VecDeque;
-
-    const MS: Nanos = 1_000_000;
-
-    /// Calls of 10,000 requests, one each 30 µs, whose answers come after so
-    /// many others.
-    fn calls(behind: usize) -> usize {
-        let lease = Some(Lease { max: 50, ttl: 1000 * MS });
-        let mut leases = Leases::new(8);
-        let mut under_way: VecDeque<(usize, Grant)> = VecDeque::new();
-        let (mut id, mut calls) = (1, 0);
-        for number in 0..10_000 {
-            let now = (1 + number as u64) * 30_000;
-            while let Some((_, grant)) = under_way.pop_front_if(|(at, _)| *at <= number) {
-                assert!(leases.grant(7, &grant, &[], now).is_none(), "nothing goes back");
-                assert!(leases.held(now) <= 100, "two grants at most");
-            }
-            let cost = match leases.spend(7, 1, now) {
-                Spend::Taken { low: false, .. } | Spend::Denied { .. } => continue,
-                Spend::Taken { low: true, .. } => 0,
-                Spend::Ask => 1,
-            };
-            let units = leases.ask(7, cost, lease, id, now + 50 * MS, now);
-            assert!(units <= 50);
-            if cost + units > 0 {
-                calls += 1;
-                under_way.push_back((
-                    number + behind,
-                    Grant { units, asked_at: now, id, ttl: 1000 * MS, merges: true },
-                ));
-                id += 2;
-            }
-        }
-        calls
-    }
-
-    #[test]
-    fn a_hot_key_asks_for_few_of_its_requests_however_late_the_answers_are() {
-        for (behind, most) in [(1, 400), (10, 400), (40, 500), (64, 2_000)] {
-            let calls = calls(behind);
-            assert!(calls <= most, "{calls} calls where answers are {behind} requests behind");
-        }
     }
 }
