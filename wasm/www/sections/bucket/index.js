@@ -147,7 +147,7 @@ export async function mount(host, page) {
       h("section", { class: "card", "aria-labelledby": "log-title" },
         h("h2", { id: "log-title" }, "Requests"), logHint, log),
       h("section", { class: "card" }, h("h2", {}, "The answer, and why"), field("Header fields", families), why.element)),
-    h("p", { class: "hint" }, "The bucket stores one instant for each key and counts nothing in the background: the refill is worked out when somebody asks. In the header fields, Limit is the capacity, Remaining the whole tokens left, and Reset the seconds until the bucket is full again."),
+    h("p", { class: "hint" }, "The bucket stores one instant for each key and counts nothing in the background: the refill is worked out when somebody asks. In the header fields, Limit is the capacity, Remaining the whole tokens left, and Reset the seconds until the bucket is full again, rounded up."),
   );
 
   // ---- what may happen

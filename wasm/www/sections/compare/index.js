@@ -7,7 +7,7 @@ import init, { algorithms, Limit, Traffic } from "../../pkg/compare.js";
 import { knob, segmented, shareButton } from "../shared/knob.js";
 import { choice, count, field, h, table } from "../shared/parts.js";
 import { lane } from "./lane.js";
-import { CHOICES, FIELDS, NOTES, PRESETS, TITLES } from "./presets.js";
+import { CHOICE, CHOICES, FIELDS, NOTES, PRESETS, TITLES } from "./presets.js";
 import { ms, tell } from "./tell.js";
 
 const UNITS = [["s", "per second"], ["m", "per minute"], ["h", "per hour"]];
@@ -62,7 +62,9 @@ export async function mount(host, page) {
   host.append(
     h("div", { class: "buttons presets", role: "group", "aria-label": "Traffic" }, presetButtons),
     presetHint,
-    h("section", { class: "card", "aria-labelledby": "compare-shows" }, h("h2", { id: "compare-shows" }, "What it shows"), wrong, sentences),
+    h("section", { class: "card", "aria-labelledby": "compare-shows" }, h("h2", { id: "compare-shows" }, "What it shows"), wrong, sentences,
+      h("details", {}, h("summary", {}, "Which to take, and when"),
+        h("dl", { class: "choice" }, algorithms().flatMap((algorithm) => [h("dt", {}, TITLES[algorithm]), h("dd", {}, CHOICE[algorithm])])))),
     h("section", { class: "card", "aria-label": "The limit and the traffic" },
       h("div", { class: "knobs" }, limit.element, burst.element),
       h("div", { class: "buttons" }, key.element, shareButton(page)),

@@ -44,3 +44,13 @@ export const NOTES = {
   sliding_log: "remembers each admission: exact, and dear",
   concurrency: "so many in flight; here each lasts one period",
 };
+
+/** The choice, as the project's README has it. */
+export const CHOICE = {
+  token_bucket: "clients may burst and then keep a steady rate: most APIs. Against one abuser: one for each client.",
+  leaky_bucket: "the backend wants an even flow, and a client can wait: a spike of jobs goes through one after the other.",
+  fixed_window: "a quota per calendar minute or month that users can reason about, and twice the limit around a boundary does no harm.",
+  sliding_window: "as a fixed window, without the double burst; the window before is estimated.",
+  sliding_log: "the last period must be exact to the request, and limits are small.",
+  concurrency: "what counts is how many are under way, not how many came: slow requests, a pool of connections. (Here each is under way for one period, which makes it look like a log.)",
+};

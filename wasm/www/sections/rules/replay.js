@@ -114,11 +114,11 @@ export function mountReplay(host) {
 
   function show({ report, lines, ms }, name) {
     const { requests, admitted, denied, unidentified, unlimited, logged_429: logged } = report;
-    const worst = report.keys[0];
+    const worst = report.keys.filter((key) => key.denied > 0).slice(0, 3);
     status.textContent = requests === 0
       ? `${name}: no line could be read as a request.`
-      : `${count(denied)} of ${count(requests)} requests would have been denied (${percent(denied, requests)}).${worst && worst.denied > 0
-        ? ` Most by policy ${worst.policy}: ${label(worst.key)}, ${count(worst.denied)} times.` : ""} ${count(lines)} lines in ${Math.round(ms)} ms.`;
+      : `${count(denied)} of ${count(requests)} requests would have been denied (${percent(denied, requests)}).${worst.length > 0
+        ? ` Most: ${worst.map((key) => `${label(key.key)}, ${count(key.denied)} times by policy ${key.policy}`).join("; ")}.` : ""} ${count(lines)} lines in ${Math.round(ms)} ms.`;
     const figure = (name, value, note) => h("div", { class: "figure" }, h("dt", {}, name), h("dd", { class: "number" }, count(value)), h("dd", { class: "note" }, note));
     figures.replaceChildren(
       figure("Requests", requests, report.first ? `${when(report.first)} to ${when(report.last)} UTC` : ""),
