@@ -1,7 +1,7 @@
 // The shell: it reads the address, opens the section that it names, and closes the one before. What a
 // section may ask of the page is the object `page` below.
 
-import { h } from "../sections/shared/parts.js";
+import { h } from "../sections/common/parts.js";
 import { announce } from "./announce.js";
 import { followTheme } from "./theme.js";
 import { keepOffline } from "./offline.js";

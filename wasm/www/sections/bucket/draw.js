@@ -1,7 +1,7 @@
 // The bucket, drawn: each token a bar, the one that is coming back filled as far as it is back. A
 // bucket of many tokens is drawn as a level. What is drawn stands in words beside it.
 
-import { h } from "../shared/parts.js";
+import { h } from "../common/parts.js";
 
 const WIDTH = 220;
 const HEIGHT = 300;

@@ -2,9 +2,9 @@
 // happens in between two frames is drawn once, in the next.
 
 import init from "../../pkg/tollgate.js";
-import { chart } from "../shared/chart.js";
-import { knob, segmented, shareButton } from "../shared/knob.js";
-import { choice, count, field, h } from "../shared/parts.js";
+import { chart } from "../common/chart.js";
+import { knob, segmented, shareButton } from "../common/knob.js";
+import { choice, count, field, h } from "../common/parts.js";
 import { bucketPicture } from "./draw.js";
 import { MOST, SECOND, START, Timeline } from "./timeline.js";
 import { clock, wait, whyPane } from "./why.js";

@@ -1,6 +1,6 @@
 // Why a request was answered so: the numbers of the lazy refill, and the answer as it goes out.
 
-import { h } from "../shared/parts.js";
+import { h } from "../common/parts.js";
 import { SECOND, START } from "./timeline.js";
 
 /** Seconds on the section's clock, as exact as they are. */

@@ -3,8 +3,8 @@
 // What is drawn comes from the worker as samples of a tenth of a second of virtual time. The page
 // counts and draws; every decision was made by the engine.
 
-import { chart } from "../shared/chart.js";
-import { choice, count, field, h, percent, slider, table } from "../shared/parts.js";
+import { chart } from "../common/chart.js";
+import { choice, count, field, h, percent, slider, table } from "../common/parts.js";
 import { DEFAULTS, options, OUTAGES, PRESETS, RANGES, running } from "./presets.js";
 import { tellCluster } from "./tell.js";
 

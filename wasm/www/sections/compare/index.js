@@ -4,8 +4,8 @@
 // One algorithm is played at a time, with the page breathing in between.
 
 import init, { algorithms, Limit, Traffic } from "../../pkg/compare.js";
-import { knob, segmented, shareButton } from "../shared/knob.js";
-import { choice, count, field, h, table } from "../shared/parts.js";
+import { knob, segmented, shareButton } from "../common/knob.js";
+import { choice, count, field, h, table } from "../common/parts.js";
 import { lane } from "./lane.js";
 import { CHOICE, CHOICES, FIELDS, NOTES, PRESETS, TITLES } from "./presets.js";
 import { ms, tell } from "./tell.js";

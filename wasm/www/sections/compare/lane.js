@@ -2,7 +2,7 @@
 // have the same axes and one cursor.
 
 import uPlot from "../../lib/uplot.js";
-import { count, h } from "../shared/parts.js";
+import { count, h } from "../common/parts.js";
 import { NOTES, TITLES } from "./presets.js";
 
 const HEIGHT = 130;

@@ -1,6 +1,6 @@
 // What the numbers show, in sentences. Each is said only where the numbers bear it out.
 
-import { count, percent } from "../shared/parts.js";
+import { count, percent } from "../common/parts.js";
 import { TITLES } from "./presets.js";
 
 /** From here on something above the limit is worth a sentence of its own. */

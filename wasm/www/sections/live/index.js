@@ -1,8 +1,8 @@
 // The section Live: real requests to the gateway that serves this page, and what the model, with the
 // same rules, says they will be answered.
 
-import { chart } from "../shared/chart.js";
-import { choice, count, field, h, slider, table } from "../shared/parts.js";
+import { chart } from "../common/chart.js";
+import { choice, count, field, h, slider, table } from "../common/parts.js";
 import { findGateway, inOrder, send, together, told } from "./gateway.js";
 import { Model } from "./model.js";
 

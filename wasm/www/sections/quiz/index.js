@@ -1,7 +1,7 @@
 // Questions with one right answer each. An answer is judged as it is chosen, with its reason; another
 // may be chosen after it. What was chosen stands in the address.
 
-import { h } from "../shared/parts.js";
+import { h } from "../common/parts.js";
 import { QUESTIONS } from "./questions.js";
 
 const NONE = "-";

@@ -1,7 +1,7 @@
 // The section Rules: a rules file, one request, and a log. The three parts are in files of their own;
 // here is what they share: the text, and whether it is right.
 
-import { choice, download, field, h } from "../shared/parts.js";
+import { choice, download, field, h } from "../common/parts.js";
 import { EXAMPLES, REQUESTS } from "./examples.js";
 import { mountReplay } from "./replay.js";
 import { mountTester } from "./tester.js";

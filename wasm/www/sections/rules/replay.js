@@ -1,7 +1,7 @@
 // The replay: a log, whom the rules would have limited, and the report to take along.
 
-import { chart } from "../shared/chart.js";
-import { choice, count, download, field, h, percent, table } from "../shared/parts.js";
+import { chart } from "../common/chart.js";
+import { choice, count, download, field, h, percent, table } from "../common/parts.js";
 
 const FORMATS = [["auto", "told by its first lines"], ["combined", "combined (NGINX, Apache)"], ["json", "JSON lines"], ["csv", "CSV with a heading"]];
 

@@ -1,6 +1,6 @@
 // The request tester: what the rules make of one request, and what a gateway would answer.
 
-import { field, h } from "../shared/parts.js";
+import { field, h } from "../common/parts.js";
 
 /** The clock of the tester begins here, far from zero: buckets begin full. */
 const EPOCH = 1_000_000_000_000n;
