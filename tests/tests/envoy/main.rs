@@ -1,7 +1,6 @@
 //! The filter in a real Envoy 1.40.
 
 mod answers;
-mod clock;
 mod config;
 mod drain;
 mod fault_table;
