@@ -89,10 +89,9 @@ impl Latest {
     }
 }
 
-/// `now`, or the latest instant if `now` is a step back from it.
 #[cold]
 #[inline(never)]
-pub(crate) fn step_back(now: Nanos, latest: Nanos) -> Nanos {
+fn step_back(now: Nanos, latest: Nanos) -> Nanos {
     let now = held(now);
     if latest.wrapping_sub(now) <= MAX_STEP { latest } else { now } // a wrapped difference is larger
 }
