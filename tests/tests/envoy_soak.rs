@@ -3,7 +3,7 @@
 //!
 //! `make soak-envoy`; `TOLLGATE_SOAK_REQUESTS` is another number.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -25,17 +25,17 @@ struct Seen {
     left: AtomicU64,
 }
 
+impl Seen {
+    /// Admitted, denied, left.
+    fn all(&self) -> [u64; 3] {
+        [&self.admitted, &self.denied, &self.left].map(|count| count.load(Ordering::Relaxed))
+    }
+}
+
 #[test]
 fn one_in_ten_of_200_000_clients_hangs_up() {
-    let requests: u64 =
-        std::env::var("TOLLGATE_SOAK_REQUESTS").ok().and_then(|n| n.parse().ok()).unwrap_or(200_000);
-    let server = Server::start(&[]);
-    let envoy = Setup::new(PLUGIN).concurrency(2).redis(server.port(), 3000).start();
-    let end = Instant::now() + Duration::from_secs(20);
-    while of(&envoy, "store.connected") < 2 {
-        assert!(Instant::now() < end, "the store is not reached");
-        thread::sleep(Duration::from_millis(50));
-    }
+    let (requests, server) = (requests(), Server::start(&[]));
+    let envoy = connected(PLUGIN, &server);
     let (seen, began) = (Seen::default(), Instant::now());
     send(&envoy, &seen, 0, requests / 4);
     let warm = envoy.resident_kib();
@@ -52,8 +52,7 @@ fn one_in_ten_of_200_000_clients_hangs_up() {
         assert!(Instant::now() < end, "calls that are not accounted for: {:?}", calls());
         thread::sleep(Duration::from_millis(200));
     }
-    let [admitted, denied, left] =
-        [&seen.admitted, &seen.denied, &seen.left].map(|count| count.load(Ordering::Relaxed));
+    let [admitted, denied, left] = seen.all();
     let (made, _, [replies, timeouts, failures, of_keys]) = calls();
     let given = of(&envoy, "store.give_backs");
     println!("{requests} requests in {took:.1?}: {admitted} admitted, {denied} denied, {left} hung up");
@@ -68,6 +67,86 @@ fn one_in_ten_of_200_000_clients_hangs_up() {
     assert!(given > 0 && given <= left, "{given} of {left}");
     assert!(now < warm + 8192, "{warm} KiB, then {now} KiB");
     assert_eq!(envoy.get("/", &[("x-user", "sane")]).status, 200);
+}
+
+/// Of those who leave, units in flight come back, in either store: they would last an hour else, and
+/// after so many nobody were admitted any more.
+#[test]
+fn units_in_flight_of_those_who_leave_come_back() {
+    let requests = requests() / 5;
+    let policy = |name: &str, store: &str| {
+        format!(
+            r#"{{ "name": "{name}", "key": ["global"], "store": "{store}", "timeout": "2s",
+                 "limits": [ {{ "algorithm": "concurrency", "rate": "200/h" }} ] }}"#
+        )
+    };
+    let plugin = format!(
+        r#"{{ "redis": {{ "cluster": "tollgate_bridge", "workers": 2 }},
+              "rules": {{ "identity": {{ "user": {{ "header": "x-user" }} }}, "policies": [ {}, {} ] }} }}"#,
+        policy("here", "local"),
+        policy("there", "redis")
+    );
+    let server = Server::start(&[]);
+    let envoy = connected(&plugin, &server);
+    let (seen, began) = (Seen::default(), Instant::now());
+    let (most, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                most.fetch_max(held(&server), Ordering::Relaxed);
+                thread::sleep(Duration::from_millis(10));
+            }
+        });
+        let over = Over(&is_over);
+        send(&envoy, &seen, 0, requests);
+        drop(over);
+    });
+    let [admitted, denied, left] = seen.all();
+    println!(
+        "{requests} requests in flight, in {:.1?}: {admitted} admitted, {denied} denied, {left} hung up; at most {} held",
+        began.elapsed(),
+        most.load(Ordering::Relaxed)
+    );
+    assert_eq!((admitted + left, denied), (requests, 0));
+    assert_eq!(of(&envoy, "store.breaker_open"), 0);
+    // Redis holds none any more. That it did, the keys that were seen meanwhile tell.
+    let end = Instant::now() + Duration::from_secs(20);
+    while held(&server) > 0 {
+        assert!(Instant::now() < end, "{} units are still held", held(&server));
+        thread::sleep(Duration::from_millis(100));
+    }
+    assert!(most.load(Ordering::Relaxed) > 0, "none was ever held");
+}
+
+/// Ends who only watches, also when something fails.
+struct Over<'o>(&'o AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Units in flight that Redis knows of.
+fn held(server: &Server) -> u64 {
+    let mut redis = server.connection();
+    let keys: Vec<String> = redis::cmd("KEYS").arg("tg:*#hold").query(&mut redis).expect("keys");
+    keys.iter().map(|key| redis::cmd("ZCARD").arg(key).query::<u64>(&mut redis).expect("a number")).sum()
+}
+
+fn requests() -> u64 {
+    std::env::var("TOLLGATE_SOAK_REQUESTS").ok().and_then(|n| n.parse().ok()).unwrap_or(200_000)
+}
+
+/// An Envoy whose two workers reach this Redis.
+fn connected(plugin: &str, server: &Server) -> Envoy {
+    let envoy = Setup::new(plugin).concurrency(2).redis(server.port(), 3000).start();
+    let end = Instant::now() + Duration::from_secs(20);
+    while of(&envoy, "store.connected") < 2 {
+        assert!(Instant::now() < end, "the store is not reached");
+        thread::sleep(Duration::from_millis(50));
+    }
+    envoy
 }
 
 fn send(envoy: &Envoy, seen: &Seen, from: u64, to: u64) {
