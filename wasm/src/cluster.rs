@@ -15,7 +15,7 @@ use tollgate_core::table::Config;
 use tollgate_core::{Limit, Nanos};
 use wasm_bindgen::prelude::*;
 
-use crate::value::{self, Result, member, number, one_of, refuse, refused, set, whole};
+use crate::value::{self, Result, number, one_of, refuse, refused, set, whole};
 use load::Load;
 use settings::Settings;
 
@@ -69,11 +69,11 @@ impl Cluster {
     #[wasm_bindgen(constructor)]
     pub fn new(options: &JsValue) -> Result<Cluster> {
         value::object("options", options)?;
-        let given = |name: &str| Some(member(options, name)).filter(|given| !given.is_undefined());
+        let given = |name: &str| value::given(options, name);
         let instances =
             given("instances").map_or(Ok(20), |given| whole("instances", &given, 1, 200))? as usize;
         let seed = given("seed").map_or(Ok(1), |given| whole("seed", &given, 0, value::MOST_EXACT))?;
-        let mut settings = Settings::default();
+        let mut settings = Settings::new()?;
         settings.read(options)?;
         let rules = settings.rules()?;
         let limit = settings.limit;

@@ -6,7 +6,7 @@ use tollgate_core::replay::{Format, Options, Replay as Core};
 use wasm_bindgen::prelude::*;
 
 use crate::rules;
-use crate::value::{self, Result, member, refuse, refused, whole};
+use crate::value::{self, Result, refuse, refused, whole};
 
 /// The most keys that are counted at the same time.
 const MOST_KEYS: u64 = 4_194_304;
@@ -28,7 +28,7 @@ impl Replay {
     #[wasm_bindgen(constructor)]
     pub fn new(text: &JsValue, options: &JsValue) -> Result<Replay> {
         let text = value::text("rules", text)?;
-        let given = |name: &str| Some(member(options, name)).filter(|given| !given.is_undefined());
+        let given = |name: &str| value::given(options, name);
         let number = |name: &str, otherwise: u64, most: u64| match given(name) {
             Some(given) => whole(name, &given, 1, most),
             None => Ok(otherwise),

@@ -7,7 +7,7 @@ use tollgate_core::redis::script;
 use tollgate_core::redis::sim::NetworkConfig;
 use wasm_bindgen::prelude::*;
 
-use crate::value::{self, Result, member, number, one_of, refused, set, whole};
+use crate::value::{self, Result, number, one_of, refused, set, whole};
 
 const FALLBACKS: [&str; 3] = ["local", "allow", "deny"];
 const SHAPES: [&str; 3] = ["steady", "random", "bursts"];
@@ -35,12 +35,11 @@ pub(super) struct Settings {
     loss: f64,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        // A limit of the documents' own examples is legal.
-        let limit = Limit::new(tollgate_core::limit::Algorithm::TokenBucket, 100, 1_000_000_000);
-        Settings {
-            limit: limit.unwrap_or_else(|_| unreachable!("100/s is legal")),
+impl Settings {
+    /// What holds where nothing is given.
+    pub(super) fn new() -> Result<Settings> {
+        Ok(Settings {
+            limit: "100/s".parse().map_err(refused)?,
             lease: 10,
             lease_ttl: 1000,
             timeout: 5,
@@ -53,14 +52,12 @@ impl Default for Settings {
             latency: 0.25,
             jitter: 0.25,
             loss: 0.0,
-        }
+        })
     }
-}
 
-impl Settings {
     /// Takes what is given; at the first thing that is not legal it stops.
     pub(super) fn read(&mut self, options: &JsValue) -> Result<()> {
-        let given = |name: &str| Some(member(options, name)).filter(|given| !given.is_undefined());
+        let given = |name: &str| value::given(options, name);
         if let Some(text) = given("limit") {
             let limit: Limit = value::text("limit", &text)?.parse().map_err(refused)?;
             script::accepts(&limit).map_err(refused)?;
@@ -100,8 +97,7 @@ impl Settings {
         if let Some(breaker) = given("breaker") {
             value::object("breaker", &breaker)?;
             for ((name, most), room) in BREAKER.into_iter().zip(&mut self.breaker) {
-                let given = member(&breaker, name);
-                if !given.is_undefined() {
+                if let Some(given) = value::given(&breaker, name) {
                     *room = whole(&format!("breaker.{name}"), &given, 1, most as u64)? as f64;
                 }
             }
