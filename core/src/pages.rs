@@ -37,7 +37,7 @@ use crate::redis::script::{Ask, Call, Op};
 use crate::redis::state::State;
 use crate::redis::store::{Host, Progress, Store, StoreConfig, StoreError, Transport};
 use crate::table::{Hold, Table};
-use crate::time::Nanos;
+use crate::time::{Nanos, step_back};
 use page::Page;
 
 mod page;
@@ -195,7 +195,7 @@ impl<B: Blobs> Pages<B> {
                 None => (&[][..], None),
             };
             let mut states: [Option<Kept>; MAX_LAYERS] = [const { None }; MAX_LAYERS];
-            let now = now.max(page::latest(bytes)); // a clock that steps back stands
+            let now = step_back(now, page::latest(bytes));
             let mut is_known = false;
             for (ask, room) in call.asks.iter().zip(&mut states) {
                 let fingerprint = self.hash.fingerprint(ask.key).0;

@@ -89,9 +89,10 @@ impl Latest {
     }
 }
 
+/// `now`, or the latest instant if `now` is a step back from it.
 #[cold]
 #[inline(never)]
-fn step_back(now: Nanos, latest: Nanos) -> Nanos {
+pub(crate) fn step_back(now: Nanos, latest: Nanos) -> Nanos {
     let now = held(now);
     if latest.wrapping_sub(now) <= MAX_STEP { latest } else { now } // a wrapped difference is larger
 }

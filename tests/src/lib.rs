@@ -11,6 +11,7 @@ pub mod redis_host;
 pub mod redis_proxy;
 pub mod redis_sentinel;
 pub mod scripts;
+pub mod shared_pages;
 pub mod strategies;
 pub mod subject;
 pub mod vectors;

@@ -1,11 +1,14 @@
 //! One account as a test sees it, kept in each of the ways that the core can
-//! keep one: by the caller of a pure function, in a bucket, in a table.
+//! keep one: by the caller of a pure function, in a bucket, in a table, in pages that workers share.
 
 use tollgate_core::account::Account;
 use tollgate_core::bucket::{Bucket, LogBucket};
 use tollgate_core::key::Seed;
+use tollgate_core::pages::accepts;
 use tollgate_core::table::{Config, Hold, Line, OwnedTable, Table};
 use tollgate_core::{Algorithm, Decision, Limit, Nanos};
+
+use crate::shared_pages::{Paged, Shared};
 
 /// An account that can be asked.
 pub trait Subject {
@@ -19,11 +22,18 @@ pub trait Subject {
     fn set_limit(&mut self, limit: Limit, now: Nanos) -> bool;
 }
 
+/// Of no answer yet.
+pub const NOTHING: Decision =
+    Decision { allowed: false, limit: 0, remaining: 0, retry_after: 0, reset_after: 0, delay: 0 };
+
 /// Every way to keep an account of this limit, by name.
 #[must_use]
 pub fn every_way(limit: Limit) -> Vec<(&'static str, Box<dyn Subject>)> {
     let mut ways: Vec<(&'static str, Box<dyn Subject>)> =
         vec![("pure", Box::new(Pure::new(limit))), ("table", Box::new(Keyed::new(limit, b"key")))];
+    if accepts(&limit).is_ok() {
+        ways.push(("shared pages", Box::new(Paged::new(Shared::default(), limit, b"key"))));
+    }
     match limit.algorithm() {
         Algorithm::Concurrency => {}
         Algorithm::SlidingLog => ways.push(("log bucket", Box::new(Logged::new(limit)))),
@@ -64,6 +74,26 @@ impl Subject for Pure {
     fn set_limit(&mut self, limit: Limit, now: Nanos) -> bool {
         let is_bucket = matches!(self.0.limit().algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket);
         is_bucket && self.0.set_limit(limit, now).is_ok()
+    }
+}
+
+impl Subject for Paged {
+    fn check(&mut self, cost: u64, now: Nanos) -> Decision {
+        Paged::check(self, cost, now)
+    }
+
+    fn peek(&mut self, _cost: u64, _now: Nanos) -> Option<Decision> {
+        None
+    }
+
+    fn refund(&mut self, cost: u64, charged_at: Nanos) -> bool {
+        Paged::refund(self, cost, 0, charged_at);
+        self.limit().algorithm() != Algorithm::Concurrency
+    }
+
+    fn set_limit(&mut self, limit: Limit, _now: Nanos) -> bool {
+        Paged::set_limit(self, limit);
+        true
     }
 }
 

@@ -10,6 +10,7 @@ use tollgate_core::bucket::{Bucket, LogBucket};
 use tollgate_core::key::Seed;
 use tollgate_core::table::{Config, Line, OwnedTable};
 use tollgate_core::{Algorithm, Anchor, Decision, Limit, Nanos};
+use tollgate_tests::shared_pages::{Paged, Shared};
 use tollgate_tests::subject::{Pure, Subject};
 use tollgate_tests::vectors::{self, Vector};
 
@@ -93,6 +94,24 @@ fn a_batch_answers_every_step() {
             table.table().unwrap().check_batch(&requests, now, &mut answers);
             assert!(answers.iter().all(|answer| *answer == answers[0]));
             answers[2]
+        }
+    });
+}
+
+/// As Envoy's workers count: in pages that they exchange whole, each now and then finding that
+/// another was first.
+#[test]
+fn shared_pages_answer_every_step() {
+    play_all("shared pages", |vector| {
+        let shared = Shared::losing_one_in(3);
+        let worker = |key| Paged::new(shared.clone(), vector.limit(), key);
+        let mut neighbour = worker(b"neighbour");
+        let mut workers = [worker(b"the key"), worker(b"the key")];
+        let mut turn = 0;
+        move |cost, now| {
+            let _ = neighbour.check(cost, now);
+            turn += 1;
+            workers[turn % 2].check(cost, now)
         }
     });
 }

@@ -26,7 +26,7 @@ use crate::algorithm::sliding_window::Windows;
 use crate::algorithm::token_bucket::Tat;
 use crate::limit::{Algorithm, Anchor, Limit};
 use crate::redis::state::{Line, State, number};
-use crate::time::Nanos;
+use crate::time::{Nanos, held};
 
 const HEAD: usize = 12;
 const MAGIC: [u8; 4] = [b'T', b'g', 1, 0];
@@ -156,18 +156,18 @@ impl Row<'_> {
         let bytes = self.bytes.get(ROW..)?;
         Some(match algorithm {
             Algorithm::TokenBucket | Algorithm::LeakyBucket => {
-                State::Bucket(Tat { at: long(bytes, 0)?, part: short(bytes, 8)? })
+                State::Bucket(Tat { at: instant(bytes)?, part: short(bytes, 8)? })
             }
-            Algorithm::FixedWindow => State::Window(Window { end: long(bytes, 0)?, count: short(bytes, 8)? }),
+            Algorithm::FixedWindow => State::Window(Window { end: instant(bytes)?, count: short(bytes, 8)? }),
             Algorithm::SlidingWindow => State::Windows(Windows {
-                end: long(bytes, 0)?,
+                end: instant(bytes)?,
                 current: short(bytes, 8)?,
                 previous: short(bytes, 12)?,
             }),
             Algorithm::SlidingLog => {
                 let line = |bytes: &[u8]| {
                     Some(Line {
-                        at: long(bytes, 0)?,
+                        at: instant(bytes)?,
                         units: short(bytes, 8)?.into(),
                         id: long(bytes, 12)?,
                         total: 0,
@@ -178,7 +178,7 @@ impl Row<'_> {
                 State::Log(lines)
             }
             Algorithm::Concurrency => {
-                let hold = |bytes: &[u8]| Some((long(bytes, 0)?, long(bytes, 8)?));
+                let hold = |bytes: &[u8]| Some((instant(bytes)?, long(bytes, 8)?));
                 State::Holds(bytes.chunks_exact(16).filter_map(hold).collect())
             }
         })
@@ -249,6 +249,11 @@ fn numbers(limit: &Limit) -> [u8; 16] {
         *room = byte;
     }
     numbers
+}
+
+/// The instant that a state begins with; of one that cannot be, the last that can.
+fn instant(bytes: &[u8]) -> Option<Nanos> {
+    long(bytes, 0).map(held)
 }
 
 fn long(bytes: &[u8], at: usize) -> Option<u64> {
