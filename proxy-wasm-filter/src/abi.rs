@@ -130,6 +130,7 @@ imports! { "env":
 }
 
 imports! { "wasi_snapshot_preview1":
+    fn clock_time_get(clock: u32, precision: u64, time: *mut u64);
     fn random_get(data: *mut u8, len: usize);
     fn environ_sizes_get(count: *mut usize, size: *mut usize);
     fn environ_get(places: *mut *mut u8, data: *mut u8);
@@ -155,11 +156,21 @@ pub(crate) fn log(level: Level, message: &str) {
     let _ = unsafe { proxy_log(level as u32, message.as_ptr(), message.len()) };
 }
 
-/// The host's clock, in nanoseconds since 1970.
+/// The host's clock of the day, in nanoseconds since 1970.
 pub(crate) fn now() -> Result<u64, Status> {
     let mut now = 0;
     // SAFETY: the host writes one integer.
     done(unsafe { proxy_get_current_time_nanoseconds(&mut now) })?;
+    Ok(now)
+}
+
+/// The host's steady clock, in nanoseconds since some moment that is the same
+/// for all workers.
+pub(crate) fn steady() -> Result<u64, Status> {
+    const MONOTONIC: u32 = 1;
+    let mut now = 0;
+    // SAFETY: the host writes one integer.
+    done(unsafe { clock_time_get(MONOTONIC, 1, &mut now) })?;
     Ok(now)
 }
 

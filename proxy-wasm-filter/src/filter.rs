@@ -14,6 +14,7 @@ use tollgate_core::time::Nanos;
 
 use crate::abi::{self, Action, Map};
 use crate::answer::{answered, deny_missing};
+use crate::clock::Clock;
 use crate::config::{Counting, Embedded};
 use crate::pages::{HostPages, seed};
 use crate::redis::{Redis, Told};
@@ -36,8 +37,7 @@ pub(crate) struct Filter {
     table: OwnedTable,
     metrics: Box<StoreMetrics>,
     stats: Stats,
-    /// The clock never goes back for those who only look at it here.
-    latest: Nanos,
+    clock: Clock,
     /// Room for fields and bodies.
     text: Vec<u8>,
 }
@@ -147,7 +147,17 @@ impl Filter {
         let seed = Seed(abi::random().map_err(refused)?);
         let table = OwnedTable::new(TABLE, seed).map_err(|error| format!("table: {error}"))?;
         let (uses, stats, text) = (rules.uses(), Stats::new(&rules), vec![0; LIST_SIZE]);
-        Ok(Filter { context, uses, counts, table, metrics: Box::default(), stats, latest: 0, text, rules })
+        Ok(Filter {
+            context,
+            uses,
+            counts,
+            table,
+            metrics: Box::default(),
+            stats,
+            clock: Clock::new(),
+            text,
+            rules,
+        })
     }
 
     /// When it wants to be called first, in milliseconds, and then as often
@@ -157,6 +167,7 @@ impl Filter {
     }
 
     pub(crate) fn tick_passed(&mut self) {
+        self.clock.follow();
         self.step(|counts, here| {
             if let Some(pages) = &mut counts.pages {
                 pages.handle_timeout(&here.pages());
@@ -171,7 +182,7 @@ impl Filter {
     fn tell(&mut self) {
         let pages = self.counts.pages.as_ref().map(|workers| workers.pages());
         let pages = pages.map_or([0, 0], |pages| [pages.evicted(), pages.conflicts()]);
-        self.stats.tell(&self.metrics.snapshot(), pages, self.latest);
+        self.stats.tell(&self.metrics.snapshot(), pages, self.clock.latest());
     }
 
     /// A message came on the stream.
@@ -218,7 +229,7 @@ impl Filter {
     pub(crate) fn poll(&mut self) -> Option<Told> {
         let redis = self.counts.redis.as_mut()?;
         let table = self.table.table()?;
-        redis.poll(&Step { table: &table, metrics: &self.metrics, now: self.latest }.redis())
+        redis.poll(&Step { table: &table, metrics: &self.metrics, now: self.clock.latest() }.redis())
     }
 
     /// A request that waited is answered.
@@ -230,14 +241,14 @@ impl Filter {
         match self.rules.select_into(&attributes, &mut selection) {
             Ok(()) => {
                 let Some(table) = self.table.table() else { return Action::Continue }; // it was made
-                let here = Step { table: &table, metrics: &self.metrics, now: self.latest };
+                let here = Step { table: &table, metrics: &self.metrics, now: self.clock.latest() };
                 let (ours, asked_at) = (request.ours.take(), request.asked_at);
                 let joined = ours.map(|ours| {
                     self.counts.join(&self.rules, &selection, Some(&ours), answer, asked_at, &here)
                 });
                 let answer = joined.as_ref().unwrap_or(answer);
                 self.stats.answered(&self.rules, &table, &selection, answer);
-                self.stats.waited(self.latest.saturating_sub(asked_at));
+                self.stats.waited(self.clock.latest().saturating_sub(asked_at));
                 let is_local = &self.counts.is_local;
                 answered(&self.rules, &selection, answer, is_local, &mut request.reply, &mut self.text)
             }
@@ -277,7 +288,7 @@ impl Filter {
         else {
             return;
         };
-        let here = Step { table: &table, metrics: &self.metrics, now: self.latest };
+        let here = Step { table: &table, metrics: &self.metrics, now: self.clock.latest() };
         self.counts.give_back(&self.rules, &selection, ours, request.asked_at, &here);
     }
 
@@ -313,8 +324,7 @@ impl Filter {
     }
 
     fn now(&mut self) -> Nanos {
-        self.latest = self.latest.max(abi::now().unwrap_or(0));
-        self.latest
+        self.clock.now()
     }
 
     /// Asks all limits of a request; answers it when one denies.

@@ -7,6 +7,7 @@
 //!   error. The one file with unsafe code.
 //! - [`exports`]: what the host calls.
 //! - [`vm`]: the contexts of one VM, which is one worker.
+//! - [`clock`]: what time it is.
 //! - [`config`]: the plugin's configuration.
 //! - [`filter`], [`request`]: the rules of one plugin, and a request's way
 //!   through them.
@@ -35,6 +36,7 @@
 
 mod abi;
 mod answer;
+mod clock;
 mod config;
 mod exports;
 mod filter;

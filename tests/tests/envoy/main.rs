@@ -1,6 +1,7 @@
 //! The filter in a real Envoy 1.40.
 
 mod answers;
+mod clock;
 mod config;
 mod drain;
 mod fault_table;
