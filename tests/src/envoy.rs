@@ -523,7 +523,10 @@ impl Drop for Envoy {
         let _ = self.child.wait();
         let log = self.log();
         if thread::panicking() {
-            eprintln!("{log}");
+            // Without what Envoy is built of.
+            for line in log.lines().filter(|line| !line.contains("] [source/server/server.cc:")) {
+                eprintln!("{line}");
+            }
         } else if !self.failure_expected {
             assert!(!has_ended || self.is_replaced, "Envoy ended by itself: {log}");
             for word in ["Function: proxy_on", "VM failed", "Uncaught", "assert failure", "panicked"] {

@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use serde_json::json;
 use tollgate_tests::envoy::{Envoy, Setup};
 
 use super::support::{by_user, rules};
@@ -108,6 +109,22 @@ fn a_route_is_its_metadata_or_its_name() {
     assert_eq!(statuses("/orders/7"), [200, 429, 429]);
     assert_eq!(statuses("/meta"), [200, 200, 429]);
     assert_eq!(statuses("/else"), [200, 200, 200]);
+}
+
+#[test]
+fn a_route_may_do_without_the_filter() {
+    let off = json!({ "envoy.filters.http.wasm": {
+        "@type": "type.googleapis.com/envoy.config.route.v3.FilterConfig", "disabled": true } });
+    let ok = json!({ "status": 200 });
+    let mut setup = Setup::new(&by_user(r#"{ "rate": "1/h" }"#));
+    setup.routes = json!([
+        { "match": { "prefix": "/health" }, "direct_response": ok, "typed_per_filter_config": off },
+        { "match": { "prefix": "/" }, "direct_response": ok },
+    ]);
+    let envoy = setup.start();
+    let statuses = |path: &str| -> Vec<u16> { (0..3).map(|_| envoy.get(path, &[]).status).collect() };
+    assert_eq!(statuses("/health"), [200, 200, 200]);
+    assert_eq!(statuses("/"), [200, 429, 429]);
 }
 
 #[test]

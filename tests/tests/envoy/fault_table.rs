@@ -13,7 +13,7 @@ use serde_json::json;
 use tollgate_tests::envoy::{Envoy, Setup, redis_at};
 use tollgate_tests::redis_faults::{Counts, Fault, Gateway, Scene, rules, weather};
 
-use super::support::count;
+use super::support::{count, statistic};
 
 /// More than the policies' timeout: they give up sooner.
 const OP_TIMEOUT: u32 = 250;
@@ -48,7 +48,9 @@ impl Site {
             }
             (_, None) => Setup::new(&plugin(r#"post", "transport": "post""#)).redis_by_post(port),
         };
-        Site(setup.concurrency(WORKERS).start())
+        let envoy = setup.concurrency(WORKERS).start();
+        statistic(&envoy, "tollgate_store_connected", WORKERS.into());
+        Site(envoy)
     }
 }
 

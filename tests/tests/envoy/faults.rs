@@ -41,6 +41,37 @@ fn without_a_bridge_each_policy_does_what_it_says() {
     }
 }
 
+/// More would wait than have room: those beyond are decided at once, and nobody goes without an answer.
+#[test]
+fn who_finds_no_room_to_wait_is_decided_without_redis() {
+    let server = Server::start(&[]);
+    let more = r#", "on_store_error": "allow", "timeout": "400ms""#;
+    let plugin = in_redis(r#"{ "rate": "20/d" }"#, more, r#", "waiting": 4"#);
+    let envoy = Setup::new(&plugin).redis(server.port(), 2000).start();
+    statistic(&envoy, "tollgate_store_connected", 1);
+    server.stop();
+    let mut times: Vec<Duration> = thread::scope(|scope| {
+        let clients: Vec<_> = (0..20)
+            .map(|user| {
+                let envoy = &envoy;
+                scope.spawn(move || {
+                    let began = Instant::now();
+                    assert_eq!(envoy.get("/", &[("x-user", &user.to_string())]).status, 200);
+                    began.elapsed()
+                })
+            })
+            .collect();
+        clients.into_iter().map(|client| client.join().expect("an answer")).collect()
+    });
+    server.cont();
+    times.sort_unstable();
+    println!("20 with room for 4: the 16th after {:?}, the last after {:?}", times[15], times[19]);
+    assert!(times[16] > Duration::from_millis(350), "four waited: {times:?}");
+    assert!(times[0] < Duration::from_millis(350), "and not all: {times:?}");
+    statistic(&envoy, "tollgate_store_waiting", 0);
+    statistic(&envoy, "tollgate_store_fallback_allow", 20);
+}
+
 /// Who listens is no Redis.
 #[test]
 fn garbage_is_as_no_answer() {
