@@ -19,6 +19,11 @@
 //! (`NOSCRIPT`, after a `SCRIPT FLUSH` or a restart) is loaded, and the call
 //! follows behind it, from the bytes that are kept until its reply.
 //!
+//! A call that comes before the first connection stands is kept, and goes out
+//! behind what that begins with: it costs the request that came first a
+//! moment, not its answer. Its deadline is what it was; and when nobody is
+//! there it fails at once, as do those after it until there is a connection.
+//!
 //! A connection is given up, and a new one asked for, when nothing is answered
 //! for `stall_timeout`, when what comes is no reply, when the server turns out
 //! to be a replica, and when it no longer knows who we are. The first new try
@@ -43,7 +48,6 @@ use crate::redis::script::Call;
 use crate::time::{NEVER, Nanos};
 
 use backoff::Backoff;
-use inner::entry;
 use queue::{Holder, Kind, Queue};
 use ring::zeros;
 use setup::Setup;
@@ -144,7 +148,7 @@ pub enum LinkError {
 /// Why a call was not taken. Its ticket has no event then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// There is no connection that is ready.
+    /// There is no connection that is ready, and this is not the first one.
     #[error("not connected")]
     NotConnected,
     /// Too many calls, or bytes of them, are in flight.
@@ -255,6 +259,8 @@ pub(crate) enum Step {
 #[derive(Debug)]
 pub struct Link {
     state: State,
+    /// No connection was given up before this one: calls wait for it.
+    is_first: bool,
     /// The host says that the connection is gone; what came is still read.
     ended: bool,
     /// The host is to close the connection, and was not told yet.
@@ -425,13 +431,8 @@ impl Link {
         let State::Connecting(until) = self.state else { return };
         self.state = State::Setup(until);
         self.last_reply_at = now;
-        for index in 0..self.setup.count() {
-            if let Some((kind, bytes)) = self.setup.command(index) {
-                // The queue is empty, and its reserve is for this.
-                let _ = self.queue.push(entry(kind, Holder::Link, now), [bytes, &[]]);
-            }
-        }
-        if self.queue.is_empty() {
+        self.queue_setup(now);
+        if !self.queue.is_setup_next() {
             self.become_ready();
         }
     }
@@ -454,15 +455,13 @@ impl Link {
         if !self.done.is_empty() || self.closing.is_some() || self.ready_due || self.ended {
             return Some(0);
         }
-        match self.state {
-            State::Off => None,
+        let next = match self.state {
+            State::Off => return None,
             State::Waiting(at) => Some(at),
             State::Connecting(until) | State::Setup(until) => Some(until),
-            State::Ready => match (self.queue.next_deadline(), self.stalls_at()) {
-                (Some(deadline), Some(stall)) => Some(deadline.min(stall)),
-                (deadline, stall) => deadline.or(stall),
-            },
-        }
+            State::Ready => self.stalls_at(),
+        };
+        [next, self.queue.next_deadline()].into_iter().flatten().min()
     }
 
     /// Fails the calls whose deadline has come, and gives up a connection that

@@ -17,6 +17,7 @@ impl Link {
         done.try_reserve_exact(in_flight).map_err(|_| LinkError::Memory)?;
         Ok(Link {
             state: State::Waiting(0),
+            is_first: true,
             ended: false,
             closing: None,
             ready_due: false,
@@ -54,7 +55,7 @@ impl Link {
         deadline: Nanos,
         now: Nanos,
     ) -> Result<(), Refused> {
-        self.room()?;
+        self.room(now)?;
         let index = call.script();
         let script = self.setup.script(index).ok_or(Refused::TooLong)?;
         let mut command = Encoder::new(&mut self.scratch);
@@ -75,7 +76,7 @@ impl Link {
         deadline: Nanos,
         now: Nanos,
     ) -> Result<(), Refused> {
-        self.room()?;
+        self.room(now)?;
         let mut command = Encoder::new(&mut self.scratch);
         for arg in [b"SET", key, b"1", b"PX", b"1000"] {
             command.arg(arg);
@@ -125,6 +126,7 @@ impl Link {
     /// Connects from now on.
     pub(crate) fn start(&mut self) {
         self.state = State::Waiting(0);
+        self.is_first = true;
         self.useless = false;
         self.backoff.reset();
     }
@@ -166,7 +168,10 @@ impl Link {
         asking: bool,
         now: Nanos,
     ) -> Result<(), Refused> {
-        self.room()?;
+        if !self.is_ready() {
+            return Err(Refused::NotConnected); // the router keeps it: another node may have its slot first
+        }
+        self.room(now)?;
         let first = if asking { ASKING } else { &[] };
         let entry = Entry { queued_at: now, tries: 0, asking, before: asking, ..*given };
         take(&mut self.queue, self.transmit_bytes, entry, [first, bytes])
@@ -311,14 +316,33 @@ impl Link {
         matches!(self.state, State::Setup(_) | State::Ready) && !self.ended
     }
 
-    pub(super) fn room(&self) -> Result<(), Refused> {
-        if !self.is_ready() {
+    /// Is there room for a call? One that comes before the first connection
+    /// stands has its place behind the commands that this begins with.
+    fn room(&mut self, now: Nanos) -> Result<(), Refused> {
+        let is_early = self.is_first && !self.ended && self.state != State::Off;
+        if !self.is_ready() && !is_early {
             return Err(Refused::NotConnected);
         }
         if self.waiting() >= self.in_flight || self.queue.calls() >= self.in_flight {
             return Err(Refused::Full);
         }
+        if matches!(self.state, State::Waiting(_) | State::Connecting(_)) {
+            self.queue_setup(now);
+        }
         Ok(())
+    }
+
+    /// The commands that a connection begins with, unless they are there.
+    pub(super) fn queue_setup(&mut self, now: Nanos) {
+        if !self.queue.is_empty() {
+            return; // calls are behind them
+        }
+        for index in 0..self.setup.count() {
+            if let Some((kind, bytes)) = self.setup.command(index) {
+                // The queue is empty, and its reserve is for this.
+                let _ = self.queue.push(entry(kind, Holder::Link, now), [bytes, &[]]);
+            }
+        }
     }
 
     pub(super) fn become_ready(&mut self) {
@@ -346,6 +370,7 @@ impl Link {
             self.closing = Some(why);
         }
         self.useless |= self.state != State::Ready || why == Why::ReadOnly;
+        self.is_first = false;
         self.ended = false;
         self.ready_due = false;
         self.slots_due = false;
@@ -360,7 +385,7 @@ impl Link {
     fn complete(&mut self, now: Nanos) -> Option<Entry> {
         self.last_reply_at = now;
         let entry = self.queue.pop();
-        if matches!(self.state, State::Setup(_)) && self.queue.is_empty() {
+        if matches!(self.state, State::Setup(_)) && !self.queue.is_setup_next() {
             self.become_ready();
         }
         entry

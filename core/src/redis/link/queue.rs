@@ -121,6 +121,12 @@ impl Queue {
         self.entries.is_empty()
     }
 
+    /// Is the next one of those that a connection begins with?
+    pub(crate) fn is_setup_next(&self) -> bool {
+        let next = self.entries.front().map(|entry| entry.kind);
+        matches!(next, Some(Kind::Auth | Kind::Select | Kind::Name | Kind::Load(_)))
+    }
+
     pub(crate) fn live(&self) -> usize {
         self.live
     }

@@ -148,6 +148,9 @@ struct Model {
     over: BTreeMap<u64, Result<(), &'static str>>,
     connected: bool,
     connects: u32,
+    /// Does a connection take until the next wait to be there?
+    is_slow: bool,
+    is_opening: bool,
 }
 
 impl Model {
@@ -161,6 +164,8 @@ impl Model {
             over: BTreeMap::new(),
             connected: false,
             connects: 0,
+            is_slow: false,
+            is_opening: false,
         }
     }
 
@@ -197,13 +202,18 @@ impl Model {
                 self.server.output.drain(..taken);
             }
             Do::Flush => self.server.loaded = false,
-            Do::Wait(ms) => self.now += ms * MS,
+            Do::Wait(ms) => {
+                self.now += ms * MS;
+                if core::mem::take(&mut self.is_opening) {
+                    self.link.handle_connected(self.now);
+                }
+            }
             Do::Cut => self.link.handle_disconnected(self.now),
             Do::Error(error) => self.server.error = Some(error),
             Do::Garbage => self.server.output.extend(b"!\r\n"),
         }
         if matches!(step, Do::Cut) {
-            self.connected = false;
+            (self.connected, self.is_opening) = (false, false);
             self.server.cut();
         }
         self.events();
@@ -225,11 +235,14 @@ impl Model {
                     self.connected = true;
                     self.connects += 1;
                     self.server.cut();
-                    self.link.handle_connected(self.now);
+                    self.is_opening = self.is_slow;
+                    if !self.is_slow {
+                        self.link.handle_connected(self.now);
+                    }
                 }
                 Event::Disconnect { .. } => {
                     assert!(self.connected, "there was none");
-                    self.connected = false;
+                    (self.connected, self.is_opening) = (false, false);
                     self.server.cut();
                 }
                 Event::Ready => {}
@@ -264,6 +277,14 @@ impl Model {
         }
     }
 
+    /// One whose first connection is asked for, and not there.
+    fn opening() -> Model {
+        let mut model = Model { is_slow: true, ..Model::new() };
+        model.events();
+        assert!(model.is_opening && !model.link.is_ready());
+        model
+    }
+
     fn ready() -> Model {
         let mut model = Model::new();
         model.events();
@@ -279,8 +300,9 @@ proptest! {
     #[test]
     fn every_ticket_completes_once_and_no_call_runs_twice(
         steps in proptest::collection::vec(step(), 1..250),
+        is_early in any::<bool>(),
     ) {
-        let mut model = Model::ready();
+        let mut model = if is_early { Model::opening() } else { Model::ready() };
         for step in steps {
             model.take(step);
         }
@@ -329,6 +351,44 @@ fn a_flush_in_the_middle_of_a_full_pipeline_fails_nobody() {
     }
     assert!(model.over.len() > 1000 && model.over.values().all(Result::is_ok));
     assert_eq!(model.connects, 1);
+}
+
+#[test]
+fn calls_that_come_before_the_first_connection_wait_for_it() {
+    let mut model = Model::opening();
+    for wait in [100, 2, 100] {
+        model.take(Do::Send(20, wait));
+    }
+    model.take(Do::Wait(3));
+    model.settle();
+    assert_eq!(model.over.iter().collect::<Vec<_>>(), [(&0, &Ok(())), (&1, &Err("timeout")), (&2, &Ok(()))]);
+    // Also those that come before it is asked for.
+    let mut link = Link::new(&config()).unwrap();
+    assert_eq!(link.send(7, &Number(7, 1), 9 * MS, 1), Ok(()));
+    assert_eq!(link.poll_timeout(), Some(0), "to connect");
+    assert_eq!(link.poll_event(1), Some(Event::Connect));
+    assert_eq!(link.poll_timeout(), Some(9 * MS));
+    assert!(link.poll_transmit().is_empty());
+}
+
+#[test]
+fn when_nobody_is_there_they_fail_at_once_and_so_do_those_after_them() {
+    let mut model = Model::opening();
+    model.take(Do::Send(20, 1000));
+    model.take(Do::Cut);
+    model.take(Do::Send(20, 1000));
+    assert_eq!(model.over.iter().collect::<Vec<_>>(), [(&0, &Err("not_ready"))]);
+    assert_eq!(model.link.send(9, &Number(9, 1), NEVER, model.now), Err(Refused::NotConnected));
+}
+
+#[test]
+fn no_more_wait_for_the_first_connection_than_may_be_in_flight() {
+    let mut model = Model::opening();
+    (0..30).for_each(|_| model.take(Do::Send(20, 1000)));
+    assert_eq!(model.deadlines.len(), 24);
+    model.take(Do::Wait(1));
+    model.settle();
+    assert!(model.over.len() == 24 && model.over.values().all(Result::is_ok));
 }
 
 #[test]
