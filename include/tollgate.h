@@ -1397,7 +1397,10 @@ tollgate_status tollgate_redis_process(tollgate_redis *redis,
 
 /**
  * Gives back to the store what was fetched ahead and not spent, and cancels
- * all that wait: the host ends. Write what tollgate_redis_transmit has then, and close.
+ * all that wait: the host ends. It moves bytes as before until `in_flight` of
+ * tollgate_redis_read_state is 0, for as long as it can wait, and closes then:
+ * what was asked for before may bring units yet, which go back when they come.
+ * Nothing is fetched ahead any more.
  */
 tollgate_status tollgate_redis_drain(tollgate_redis *redis,
                                      const tollgate_table *table,

@@ -383,7 +383,10 @@ pub unsafe extern "C" fn tollgate_redis_process(
 }
 
 /// Gives back to the store what was fetched ahead and not spent, and cancels
-/// all that wait: the host ends. Write what tollgate_redis_transmit has then, and close.
+/// all that wait: the host ends. It moves bytes as before until `in_flight` of
+/// tollgate_redis_read_state is 0, for as long as it can wait, and closes then:
+/// what was asked for before may bring units yet, which go back when they come.
+/// Nothing is fetched ahead any more.
 ///
 /// # Safety
 /// As tollgate_redis_check.
@@ -403,6 +406,7 @@ pub unsafe extern "C" fn tollgate_redis_drain(
                 shared.let_go(place);
             }
         }
+        while shared.engine.poll_answer(&here).is_some() {} // all are cancelled: nobody is told
         shared.engine.drain(&here);
         Ok(())
     })

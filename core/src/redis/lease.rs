@@ -10,8 +10,12 @@
 //! What may be spent here was taken from the store before, so instances
 //! together never admit more than it granted. How much is fetched follows the
 //! demand: as much as half the lease's time has been seen to use, at most
-//! twice as much as the time before, and never more than `lease.max` in a pot.
-//! When a quarter is left, more is fetched before anyone has to wait.
+//! twice as much as the time before, and never more than `lease.max` a grant.
+//! When a quarter is left, more is fetched before anyone has to wait; sooner,
+//! at three quarters, where answers take so long that more than that is used
+//! until they come. A request that finds nothing in the pot meanwhile has to
+//! ask by itself, and then brings a grant along: a hot key has two under way,
+//! not a call for each request.
 //! What is unspent when its time is over goes back.
 //!
 //! A pot holds the units of two grants apart, the older of which is spent
@@ -29,6 +33,11 @@ use alloc::vec::Vec;
 use crate::decision::Decision;
 use crate::policy::Lease;
 use crate::time::Nanos;
+use due::Due;
+use pot::Pot;
+
+mod due;
+mod pot;
 
 /// Pots that a key may be in.
 const WAYS: usize = 8;
@@ -46,55 +55,6 @@ pub struct Told {
     pub remaining: u64,
     /// When the limit is whole again, by the host's clock.
     pub reset_at: Nanos,
-}
-
-/// A key's grant and memory.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Pot {
-    key: u64,
-    /// The older grant, and the newer one.
-    lots: [Lot; 2],
-    /// Until when a denial is remembered.
-    denied_until: Nanos,
-    /// When a request fits, as far as the store knew.
-    retry_at: Nanos,
-    /// Of a row of denials, whose limit brings one unit after the other: the
-    /// request that asks again, while the others wait for what it is told.
-    again_id: u64,
-    one_by_one: bool,
-    /// When the first denial of this row was told; 0 after an admission.
-    denied_from: Nanos,
-    /// Requests of at least this cost are denied until then.
-    denied_cost: u64,
-    denied_by: u8,
-    /// A call for more is under way until it is answered or this is over.
-    asking_until: Nanos,
-    /// Which one.
-    asking_id: u64,
-    touched: Nanos,
-    told_at: Nanos,
-    /// Was what is told dated anew?
-    redated: bool,
-    /// Units spent since `since`.
-    spent: u64,
-    since: Nanos,
-    size: u64,
-    /// Has the fallback decided something that the store has not heard of?
-    fell_back: bool,
-    /// The store is being told, until it answers or this is over.
-    owing_until: Nanos,
-    told: [Told; TOLD],
-}
-
-/// Units of one grant.
-#[derive(Clone, Copy, Debug, Default)]
-struct Lot {
-    units: u64,
-    /// When the grant was asked for.
-    asked_at: Nanos,
-    expires_at: Nanos,
-    /// The call that it came with; 0 of none.
-    id: u64,
 }
 
 /// What a pot says to a request.
@@ -173,12 +133,7 @@ pub struct Unspent {
 pub struct Leases {
     pots: Box<[Pot]>,
     evicted: u64,
-    /// Where the next look for unspent units begins.
-    hand: usize,
-    /// Since the hand was at the beginning: may a pot hold units?
-    dirty: bool,
-    /// Did the hand find no units, and were none put since?
-    idle: bool,
+    due: Due,
 }
 
 impl Leases {
@@ -189,7 +144,7 @@ impl Leases {
         let count = capacity.clamp(WAYS, 1 << 24).next_power_of_two();
         let mut pots = Vec::new();
         pots.resize(count, Pot::default());
-        Leases { pots: pots.into_boxed_slice(), evicted: 0, hand: 0, dirty: false, idle: true }
+        Leases { pots: pots.into_boxed_slice(), evicted: 0, due: Due::new(count) }
     }
 
     /// How many pots there are.
@@ -220,7 +175,7 @@ impl Leases {
             pot.take(cost, now);
             pot.spent = pot.spent.saturating_add(cost);
             let left = live - cost; // at least cost
-            let low = left <= pot.size / 4 && pot.asking_until <= now;
+            let low = left <= pot.mark() && pot.asking_until <= now;
             return Spend::Taken { left, low };
         }
         if now < pot.denied_until && cost >= pot.denied_cost {
@@ -256,10 +211,18 @@ impl Leases {
             (pot.denied_until, pot.again_id) = (deadline, id);
         }
         let Some(lease) = lease else { return 0 };
-        let more = pot.wanted(lease, now);
+        let until = deadline.max(now.saturating_add(1));
+        let is_urgent = pot.asking_id != 0 && pot.asking_until > now;
+        let more = match is_urgent {
+            false => pot.wanted(lease, now),
+            true if cost > 0 && pot.live(now) == 0 && pot.urgent_until <= now => pot.size,
+            true => 0,
+        };
         pot.spent = pot.spent.saturating_add(cost);
-        if more > 0 {
-            (pot.asking_until, pot.asking_id) = (deadline.max(now.saturating_add(1)), id);
+        match (more, is_urgent) {
+            (0, _) => {}
+            (_, false) => (pot.asking_until, pot.asking_id) = (until, id),
+            (_, true) => (pot.urgent_until, pot.urgent_id) = (until, id),
         }
         more
     }
@@ -275,13 +238,17 @@ impl Leases {
             // A store that has none to spare is not asked for more at once.
             let pause = if grant.units == 0 { now.saturating_add(grant.ttl / 16) } else { 0 };
             (pot.asking_until, pot.asking_id) = (pause, 0);
+            pot.used_meanwhile = pot.spent; // counted since it was sent
+        }
+        if pot.urgent_id == grant.id {
+            (pot.urgent_until, pot.urgent_id) = (0, 0);
         }
         pot.forgive();
         if grant.units == 0 {
             return None;
         }
         let over = pot.put(grant);
-        (self.dirty, self.idle) = (true, false);
+        self.due.note(place, &mut self.pots);
         over.map(|lot| lot.unspent(place, key))
     }
 
@@ -308,25 +275,24 @@ impl Leases {
     /// limit denied: they wait in the pot for the next request. False if there
     /// is no pot to put them into, or no room in it.
     pub fn put_back(&mut self, key: u64, grant: &Grant) -> bool {
-        let Some(pot) = self.find(key).filter(|pot| grant.units > 0 && pot.has_room(grant)) else {
-            return false;
-        };
+        let Some(place) = self.place(key).filter(|_| grant.units > 0) else { return false };
+        let Some(pot) = self.pots.get_mut(place).filter(|pot| pot.has_room(grant)) else { return false };
         pot.spent = pot.spent.saturating_sub(grant.units);
         let _ = pot.put(grant); // there is room
-        (self.dirty, self.idle) = (true, false);
+        self.due.note(place, &mut self.pots);
         true
     }
 
     /// Units that were paid from the pot and are not needed.
     pub fn unspend(&mut self, key: u64, units: u64) {
-        if let Some(pot) = self.find(key) {
-            let [older, newer] = &mut pot.lots;
-            let lot = if older.units > 0 { older } else { newer };
-            lot.units = lot.units.saturating_add(units);
-            pot.spent = pot.spent.saturating_sub(units);
-            pot.forgive();
-            (self.dirty, self.idle) = (true, false);
-        }
+        let Some(place) = self.place(key) else { return };
+        let Some(pot) = self.pots.get_mut(place) else { return };
+        let [older, newer] = &mut pot.lots;
+        let lot = if older.units > 0 { older } else { newer };
+        lot.units = lot.units.saturating_add(units);
+        pot.spent = pot.spent.saturating_sub(units);
+        pot.forgive();
+        self.due.note(place, &mut self.pots);
     }
 
     /// Units of the key go back to the store: what was denied may be admitted.
@@ -395,36 +361,36 @@ impl Leases {
         ways.iter().position(|pot| pot.key == key).map(|way| set + way)
     }
 
-    /// Looks at up to `budget` pots, and takes out the first units found whose
-    /// time is over. None when there are none among them.
-    pub fn take_expired(&mut self, budget: &mut usize, now: Nanos) -> Option<Unspent> {
-        while *budget > 0 {
-            let place = self.hand;
-            if let Some(pot) = self.pots.get_mut(place) {
-                self.dirty |= pot.lots.iter().any(|lot| lot.units > 0);
-                let is_over = |lot: &&mut Lot| lot.units > 0 && now >= lot.expires_at;
-                if let Some(lot) = pot.lots.iter_mut().find(is_over) {
-                    let unspent = lot.unspent(place, pot.key);
-                    lot.units = 0;
-                    pot.size = pot.size.min(pot.spent);
-                    pot.forgive();
-                    return Some(unspent);
-                }
+    /// When units are over first that were not spent; they may have been by
+    /// then. None when no pot holds any.
+    #[must_use]
+    pub fn next_over(&self) -> Option<Nanos> {
+        self.due.next()
+    }
+
+    /// Units whose time is over at `now`, those first that were over first.
+    /// They stay until [`went_back`](Self::went_back) is told.
+    pub fn over(&mut self, now: Nanos) -> Option<Unspent> {
+        while self.due.next().is_some_and(|at| at <= now) {
+            let place = self.due.place()?;
+            let pot = self.pots.get(place)?;
+            if let Some(lot) = pot.lots.iter().find(|lot| lot.units > 0 && lot.expires_at <= now) {
+                return Some(lot.unspent(place, pot.key));
             }
-            *budget -= 1;
-            self.hand = place + 1;
-            if self.hand >= self.pots.len() {
-                self.hand = 0;
-                self.idle = !core::mem::take(&mut self.dirty);
-            }
+            self.due.pop(&mut self.pots);
+            self.due.note(place, &mut self.pots);
         }
         None
     }
 
-    /// Is it sure that no pot holds units?
-    #[must_use]
-    pub fn is_idle(&self) -> bool {
-        self.idle
+    /// These units are not the pot's any more.
+    pub fn went_back(&mut self, unspent: &Unspent) {
+        let Some(pot) = self.pots.get_mut(unspent.place).filter(|pot| pot.key == unspent.key) else { return };
+        if let Some(lot) = pot.lots.iter_mut().find(|lot| lot.units > 0 && lot.id == unspent.id) {
+            lot.units = 0;
+            pot.size = pot.size.min(pot.spent);
+            pot.forgive();
+        }
     }
 
     /// The units of all pots that may still be spent.
@@ -457,103 +423,11 @@ impl Leases {
             self.evicted += 1;
         }
         let place = set + way;
-        *self.pots.get_mut(place)? = Pot { key, touched: now, ..Pot::default() };
+        let due = pot.due; // the place's, not the key's
+        *self.pots.get_mut(place)? = Pot { key, touched: now, due, ..Pot::default() };
         Some(place)
     }
 }
 
-impl Pot {
-    fn tell(&mut self, decisions: &[Decision], now: Nanos) {
-        (self.told_at, self.redated) = (now.max(1), false);
-        for (told, decision) in self.told.iter_mut().zip(decisions) {
-            let reset_at = now.saturating_add(decision.reset_after);
-            *told = Told { remaining: decision.remaining, reset_at };
-        }
-    }
-
-    /// Units that may be spent.
-    #[inline]
-    fn live(&self, now: Nanos) -> u64 {
-        let [older, newer] = &self.lots;
-        older.live(now).saturating_add(newer.live(now))
-    }
-
-    /// Takes units that are live, the older ones first.
-    #[inline]
-    fn take(&mut self, units: u64, now: Nanos) {
-        let mut left = units;
-        for lot in &mut self.lots {
-            let taken = lot.live(now).min(left);
-            lot.units -= taken; // live is at most all
-            left -= taken;
-        }
-    }
-
-    /// How many units the pot should have on top of what it has.
-    fn wanted(&mut self, lease: Lease, now: Nanos) -> u64 {
-        if self.asking_until > now {
-            return 0;
-        }
-        let elapsed = now.saturating_sub(self.since);
-        if self.since == 0 || elapsed > lease.ttl.saturating_mul(4) {
-            (self.size, self.spent) = (0, 0); // a key that was quiet begins anew
-        } else if elapsed > 0 {
-            let horizon = u128::from(lease.ttl / 2);
-            let demand = u128::from(self.spent) * horizon / u128::from(elapsed);
-            let grown = self.size.saturating_mul(2).saturating_add(FEW);
-            let demand = u64::try_from(demand).unwrap_or(u64::MAX);
-            // Less is likely to go back unspent, which is a call too.
-            self.size = if demand < FEW { 0 } else { demand.min(grown).min(lease.max) };
-            self.spent = 0;
-        }
-        self.since = now;
-        self.size.saturating_sub(self.live(now))
-    }
-
-    /// Nothing is denied from memory.
-    fn forgive(&mut self) {
-        (self.denied_until, self.retry_at, self.denied_from, self.again_id) = (0, 0, 0, 0);
-    }
-
-    fn unanswered(&mut self, id: u64) {
-        if self.asking_id == id {
-            (self.asking_until, self.asking_id) = (0, 0);
-        }
-        if self.again_id == id {
-            (self.denied_until, self.again_id) = (0, 0);
-        }
-    }
-
-    fn has_room(&self, grant: &Grant) -> bool {
-        grant.merges || self.lots.iter().any(|lot| lot.units == 0) || self.lots[1].id == grant.id
-    }
-
-    /// Puts a grant beside the one before; the one before that has to go.
-    fn put(&mut self, grant: &Grant) -> Option<Lot> {
-        let Grant { units, asked_at, id, ttl, merges } = *grant;
-        let [older, newer] = &mut self.lots;
-        if newer.id == id {
-            newer.units = newer.units.saturating_add(units); // more of the same call
-            return None;
-        }
-        if merges && older.units > 0 && newer.units > 0 {
-            newer.units = newer.units.saturating_add(older.units);
-            (newer.asked_at, newer.id, older.units) = (older.asked_at, older.id, 0); // the greater age
-        }
-        let lot = Lot { units, asked_at, expires_at: asked_at.saturating_add(ttl), id };
-        let over = if newer.units > 0 { core::mem::replace(older, *newer) } else { Lot::default() };
-        *newer = lot;
-        (over.units > 0).then_some(over)
-    }
-}
-
-impl Lot {
-    #[inline]
-    fn live(&self, now: Nanos) -> u64 {
-        if now < self.expires_at { self.units } else { 0 }
-    }
-
-    fn unspent(&self, place: usize, key: u64) -> Unspent {
-        Unspent { place, key, units: self.units, asked_at: self.asked_at, id: self.id }
-    }
-}
+#[cfg(test)]
+mod tests;

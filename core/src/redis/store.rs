@@ -27,9 +27,11 @@ use super::breaker::{Breaker, BreakerConfig, State};
 use super::lease::Leases;
 use super::script::Call;
 use super::share::Share;
+use crate::key::Fingerprint;
 use crate::limit::Limit;
 use crate::metrics::{StoreEvent, StoreMetrics};
-use crate::policy::{Answer, DEFAULT_TIMEOUT, Policy, Rules};
+use crate::policy::penalty::Penalties;
+use crate::policy::{Answer, DEFAULT_TIMEOUT, Penalty, Policy, Rules};
 use crate::table::Table;
 use crate::time::Nanos;
 use flight::Flight;
@@ -62,6 +64,29 @@ pub trait Transport {
     fn hurry(&mut self, now: Nanos) {
         let _ = now;
     }
+
+    /// Where the denials of subjects are counted that have a penalty; none
+    /// for the host's table.
+    fn strikes(&mut self) -> Option<&mut dyn Strikes> {
+        None
+    }
+
+    /// What a subject's denials are counted under there.
+    fn subject(&self, subject: &[u8]) -> Option<Fingerprint> {
+        let _ = subject;
+        None
+    }
+}
+
+/// Denials of subjects that wait longer each time, where other workers see
+/// them.
+pub trait Strikes {
+    /// How long the subject still has to wait; none if that cannot be told.
+    fn wait(&mut self, subject: Fingerprint, penalty: &Penalty, now: Nanos) -> Option<Nanos>;
+
+    /// Counts a denial, and says how long the subject has to wait now; none
+    /// if it cannot be counted.
+    fn strike(&mut self, subject: Fingerprint, penalty: &Penalty, now: Nanos) -> Option<Nanos>;
 }
 
 /// How a store is asked.
@@ -125,6 +150,23 @@ pub struct Host<'h, 'm, T> {
     pub transport: &'h mut T,
     /// The host's monotonic clock.
     pub now: Nanos,
+}
+
+/// Where there is no other place, or it is not available, the table is.
+impl<T: Transport> Penalties for Host<'_, '_, T> {
+    fn subject(&self, subject: &[u8]) -> Fingerprint {
+        self.transport.subject(subject).unwrap_or_else(|| self.table.fingerprint(subject))
+    }
+
+    fn wait(&mut self, subject: Fingerprint, penalty: &Penalty, now: Nanos) -> Nanos {
+        let there = self.transport.strikes().and_then(|strikes| strikes.wait(subject, penalty, now));
+        there.unwrap_or_else(|| (&mut &*self.table).wait(subject, penalty, now))
+    }
+
+    fn strike(&mut self, subject: Fingerprint, penalty: &Penalty, now: Nanos) -> Nanos {
+        let there = self.transport.strikes().and_then(|strikes| strikes.strike(subject, penalty, now));
+        there.unwrap_or_else(|| (&mut &*self.table).strike(subject, penalty, now))
+    }
 }
 
 /// A request's answer, or that it has to wait for it.
@@ -214,8 +256,8 @@ pub struct Store {
     next_id: u64,
     /// Which piece of a divided key is asked first.
     turn: u32,
-    /// When pots are looked through next.
-    sweep_at: Nanos,
+    /// Unspent units go back no sooner than then.
+    sweep_from: Nanos,
     /// Where the pots' units came from.
     origins: Box<[background::Origin]>,
     holds: background::Holds,
@@ -227,7 +269,8 @@ pub struct Store {
     /// How many breakers were open, those of other workers included, when this
     /// store looked last while its own was.
     open_seen: u64,
-    /// This process ends.
+    /// This process ends: nothing is fetched ahead any more, and what comes of
+    /// it yet goes back.
     drained: bool,
 }
 
@@ -274,7 +317,7 @@ impl Store {
             timeout: config.timeout,
             next_id: config.seed | 1,
             turn: config.seed as u32, // any number will do
-            sweep_at: 0,
+            sweep_from: 0,
             origins: origins.into_boxed_slice(),
             holds: background::Holds::new(config.holds),
             probe_key: super::key::KeyText::default(),

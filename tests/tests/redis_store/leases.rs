@@ -141,6 +141,34 @@ proptest! {
         }
     }
 
+    /// An instance may end at any moment: units that it had asked for and was
+    /// not given yet go back when they come.
+    #[test]
+    fn who_ends_leaves_nothing_behind(
+        setting in setting(), text in any_limit(), lease in lease(), shards in 1u32..=4, ends in 1u64..=200,
+    ) {
+        let rules = rules(&[policy("p", &text, &format!(r#""timeout": "100ms", "shards": {shards} {lease}"#))]);
+        let selection = select(&rules, "u");
+        let mut cluster = setting.cluster();
+        let mut ended = vec![false; setting.instances];
+        for (gap, instance, drawn) in &setting.schedule {
+            cluster.run_for(gap * MS);
+            if !ended[*instance] {
+                cluster.ask(*instance, &rules, &selection);
+                if drawn % ends == 0 {
+                    ended[*instance] = true;
+                    cluster.world.drain(*instance);
+                }
+            }
+        }
+        for instance in 0..setting.instances {
+            cluster.world.drain(instance); // at once, and some a second time
+        }
+        cluster.run_for(SECOND);
+        prop_assert_eq!((cluster.world.waiting(), cluster.world.held()), (0, 0));
+        prop_assert_eq!(cluster.admitted(), cluster.granted(), "all else came back: {:?}", cluster.books());
+    }
+
     /// Law 9: from the next request on; what was fetched under the old limit
     /// was charged, and stays spent.
     #[test]

@@ -15,15 +15,15 @@ use crate::metrics::StoreEvent;
 use crate::table::Hold;
 use crate::time::Nanos;
 
-/// How often pots are looked through: 100 ms.
-const SWEEP: Nanos = 100_000_000;
+/// How often unspent units go back: 10 ms; and when a transport that took no
+/// call is tried again: 100 ms.
+const SWEEP: (Nanos, Nanos) = (10_000_000, 100_000_000);
+/// How many pots' units at a time: fewer than a link has room for calls.
+const BATCH: usize = 128;
 /// A call that nobody waits for may take so long: 1 s.
 const PATIENCE: Nanos = 1_000_000_000;
 /// What `Hold::row` says of a hold that the store counts.
 const REMOTE: u64 = u64::MAX;
-
-/// Pots that are looked through at a time, or an eighth if that is more.
-const BUDGET: usize = 8192;
 
 /// Where a pot's units came from.
 #[derive(Clone, Debug, Default)]
@@ -55,7 +55,7 @@ impl Store {
     /// before there is anything.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Nanos> {
-        let sweep = (self.sweep_at > 0).then_some(self.sweep_at);
+        let sweep = self.leases.next_over().map(|at| at.max(self.sweep_from));
         [self.breaker.poll_timeout(), sweep].into_iter().flatten().min()
     }
 
@@ -63,8 +63,9 @@ impl Store {
     /// was fetched and not spent.
     pub fn handle_timeout<T: Transport>(&mut self, host: &mut Host<'_, '_, T>) {
         self.probe_if_due(host);
-        if self.sweep_at > 0 && host.now >= self.sweep_at {
-            self.sweep(host);
+        if host.now >= self.sweep_from {
+            let is_taken = self.give_back_over(BATCH, host.now, host);
+            self.sweep_from = host.now.saturating_add(if is_taken { SWEEP.0 } else { SWEEP.1 });
         }
     }
 
@@ -100,32 +101,40 @@ impl Store {
         self.note_breaker(host.metrics);
     }
 
-    pub(super) fn sweep_soon(&mut self, now: Nanos) {
-        if self.sweep_at == 0 {
-            self.sweep_at = now.saturating_add(SWEEP);
-        }
-    }
-
     /// Gives everything back that is in the pots: this process ends. Its
     /// breaker is not counted as open any more.
+    ///
+    /// What was asked for before and is not answered yet may bring more: that
+    /// goes back as soon as it comes. So the host goes on for a little while,
+    /// until all that it sent is answered. What is not waited for is lost
+    /// until its limit has filled again; it is not admitted.
     pub fn drain<T: Transport>(&mut self, host: &mut Host<'_, '_, T>) {
         if self.was_open && !self.drained {
             host.metrics.uncount(StoreEvent::Open);
         }
         self.drained = true;
-        let mut budget = self.leases.len();
-        while let Some(unspent) = self.leases.take_expired(&mut budget, Nanos::MAX) {
-            self.return_units(&unspent, host);
-        }
-        self.sweep_at = 0;
+        self.give_back_rest(host);
     }
 
-    fn sweep<T: Transport>(&mut self, host: &mut Host<'_, '_, T>) {
-        let mut budget = self.leases.len().min(BUDGET.max(self.leases.len() / 8));
-        while let Some(unspent) = self.leases.take_expired(&mut budget, host.now) {
-            self.return_units(&unspent, host);
+    /// Of a process that ends: what is in the pots goes back, or what came into
+    /// them since.
+    pub(super) fn give_back_rest<T: Transport>(&mut self, host: &mut Host<'_, '_, T>) {
+        if self.drained {
+            let _ = self.give_back_over(usize::MAX, Nanos::MAX, host); // the rest when there is room
         }
-        self.sweep_at = if self.leases.is_idle() { 0 } else { host.now.saturating_add(SWEEP) };
+    }
+
+    /// What is over at `at` goes back, in at most `count` calls. False if the
+    /// transport took no more.
+    fn give_back_over<T: Transport>(&mut self, count: usize, at: Nanos, host: &mut Host<'_, '_, T>) -> bool {
+        for _ in 0..count {
+            let Some(unspent) = self.leases.over(at) else { break };
+            if !self.return_units(&unspent, host) {
+                return false;
+            }
+            self.leases.went_back(&unspent);
+        }
+        true
     }
 
     /// A call that was not answered in time may be carried out yet. Units that
@@ -153,15 +162,19 @@ impl Store {
         }
     }
 
-    /// Units that were fetched and not spent go back. While the breaker is
-    /// open they are let go.
-    pub(super) fn return_units<T: Transport>(&mut self, unspent: &Unspent, host: &mut Host<'_, '_, T>) {
+    /// Units that were fetched and not spent go back; false when the transport
+    /// takes no call now. While the breaker is open they are let go.
+    pub(super) fn return_units<T: Transport>(
+        &mut self,
+        unspent: &Unspent,
+        host: &mut Host<'_, '_, T>,
+    ) -> bool {
         let Some(origin) = self.origins.get(unspent.place).filter(|origin| origin.pot == unspent.key) else {
-            return;
+            return true;
         };
-        let Some(Some(first)) = origin.limits.first() else { return };
+        let Some(Some(first)) = origin.limits.first() else { return true };
         if !self.breaker.allows(host.now) {
-            return;
+            return true;
         }
         let keys: [KeyText; TOLD] = core::array::from_fn(|index| {
             let limit = origin.limits.get(index).and_then(|limit| limit.as_ref());
@@ -177,10 +190,12 @@ impl Store {
         let age = host.now.saturating_sub(unspent.asked_at);
         let op = Op::GiveBack { units: unspent.units, age, id: unspent.id };
         let call = Call { asks: asks.get(..count).unwrap_or(&[]), op };
-        if host.transport.send(NOBODY, &call, host.now.saturating_add(PATIENCE), host.now) {
+        let is_sent = host.transport.send(NOBODY, &call, host.now.saturating_add(PATIENCE), host.now);
+        if is_sent {
             host.metrics.count(StoreEvent::Call);
             host.metrics.count(StoreEvent::GiveBack);
         }
+        is_sent
     }
 }
 

@@ -8,6 +8,7 @@ use crate::decision::Decision;
 use crate::limiter::{self, MAX_LAYERS};
 use crate::metrics::StoreEvent;
 use crate::policy::check::{Asked, NONE};
+use crate::policy::penalty::Penalties;
 use crate::policy::{self, Answer, Layer, Outcome, Policy, Rules, Selection};
 use crate::time::{NEVER, Nanos};
 
@@ -43,18 +44,18 @@ impl Store {
             return Progress::Answered(answer);
         }
         let mut asked = Asked::new(rules, host.table, selection, remote, host.now);
-        asked.before(selection);
+        asked.before(selection, host);
         let mut seen = [None; MAX_LAYERS];
         if !asked.answer.denied() {
             self.look_up(rules, selection, remote, &mut asked, &mut seen, host);
             if asked.answer.denied() {
-                asked.strike(selection);
+                asked.strike(selection, host);
             } else {
-                asked.enforced(selection);
+                asked.enforced(selection, host);
             }
         }
         if asked.answer.denied() {
-            self.undo_memory(&seen, selection, &mut asked, host.now);
+            self.undo_memory(&seen, selection, &mut asked);
         }
         let denied = asked.answer.denied();
         let asks = |seen: &&Seen| seen.paid == Paid::Asked;
@@ -216,13 +217,7 @@ impl Store {
 
     /// Another limit denied: what was paid from pots goes back, and what was
     /// not asked is told as it was last heard.
-    fn undo_memory(
-        &mut self,
-        seen: &[Option<Seen>],
-        selection: &Selection<'_>,
-        asked: &mut Asked<'_, '_>,
-        now: Nanos,
-    ) {
+    fn undo_memory(&mut self, seen: &[Option<Seen>], selection: &Selection<'_>, asked: &mut Asked<'_, '_>) {
         for group in seen.iter().flatten() {
             let members = selection.layers().skip(group.first).take(group.count).enumerate();
             if asked.dry >> group.first & 1 == 1 {
@@ -247,7 +242,6 @@ impl Store {
             }
             if let (Paid::Pot, Some(layer)) = (group.paid, selection.layers().nth(group.first)) {
                 self.leases.unspend(pot_of(group.pot, group.piece), layer.cost);
-                self.sweep_soon(now);
             }
         }
     }
@@ -330,8 +324,8 @@ impl Store {
                 }
                 group.spare(&mut asked.answer);
             }
-            self.undo_memory(&seen, selection, &mut asked, host.now);
-            asked.strike(selection);
+            self.undo_memory(&seen, selection, &mut asked);
+            asked.strike(selection, host);
         }
         Progress::Answered(asked.finish(selection))
     }
@@ -372,7 +366,7 @@ fn mixed(pot: u64, layer: &Layer<'_>) -> u64 {
     (pot ^ numbers).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29)
 }
 
-fn held<T>(
+fn held<T: Transport>(
     rules: &Rules,
     layer: &Layer<'_>,
     seen: &[Option<Seen>],
@@ -388,7 +382,7 @@ fn held<T>(
         policy: layer.policy,
         index: layer.index,
         overridden: layer.overridden,
-        penalty: penalty.map(|penalty| (host.table.fingerprint(layer.subject()), penalty)),
+        penalty: penalty.map(|penalty| (host.subject(layer.subject()), penalty)),
     }
 }
 

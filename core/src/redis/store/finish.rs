@@ -8,7 +8,8 @@ use crate::limit::Algorithm;
 use crate::limiter::MAX_LAYERS;
 use crate::metrics::StoreEvent;
 use crate::policy::check::Answer;
-use crate::policy::{Outcome, penalty};
+use crate::policy::Outcome;
+use crate::policy::penalty::Penalties;
 use crate::table::Hold;
 use crate::time::{NEVER, Nanos};
 
@@ -145,7 +146,7 @@ impl Store {
             Paid::Asked | Paid::Nothing => {}
             Paid::Pot => {
                 self.leases.unspend(group.pot(), group.cost);
-                self.sweep_soon(host.now);
+                self.give_back_rest(host);
             }
             Paid::Call => self.undo_call(place, group, host),
             Paid::Local => {
@@ -181,7 +182,8 @@ impl Store {
         let lease = group.lease.is_some() && self.leasable(place, group);
         let merges = !self.has(place, group, Algorithm::SlidingLog);
         if lease && self.leases.put_back(group.pot(), &group.grant(merges)) {
-            self.remember_origin(place, group, host.now);
+            self.remember_origin(place, group);
+            self.give_back_rest(host);
         } else {
             let age = host.now.saturating_sub(group.asked_at);
             let op = Op::GiveBack { units: group.cost, age, id: group.id };
@@ -248,7 +250,7 @@ impl Flight {
 
     /// A denial counts against the subject of each policy that denied and has
     /// a penalty, once.
-    fn strike<T>(&mut self, host: &Host<'_, '_, T>) {
+    fn strike<T: Transport>(&mut self, host: &mut Host<'_, '_, T>) {
         let mut struck = None;
         for at in 0..self.answer.count {
             let held: Option<&Held> = self.layers.get(at).and_then(|held| held.as_ref());
@@ -262,7 +264,7 @@ impl Flight {
             }
             let wait = match struck {
                 Some((policy, wait)) if policy == held.policy => wait,
-                _ => penalty::strike(host.table, subject, &penalty, host.now),
+                _ => host.strike(subject, &penalty, host.now),
             };
             struck = Some((held.policy, wait));
             decision.retry_after = decision.retry_after.max(wait);

@@ -62,6 +62,7 @@ impl Store {
         }
         host.metrics.count(StoreEvent::Reply);
         self.breaker.succeeded(host.now);
+        self.give_back_rest(host); // there is room for a call again
         let Some((place, index, group)) = self.group_of(ticket) else { return };
         host.metrics.latency.record(host.now.saturating_sub(group.asked_at));
         if group.owed.is_some() {
@@ -140,7 +141,7 @@ impl Store {
             self.charge_fallback(place, &group, host);
             group.id = self.id();
             group.asked_at = host.now;
-            let lease = group.lease.filter(|_| self.leasable(place, &group));
+            let lease = group.lease.filter(|_| !self.drained && self.leasable(place, &group));
             let more = self.leases.ask(group.pot(), group.cost, lease, group.id, group.deadline, host.now);
             self.set_group(place, index, group);
             let op = Op::Check { cost: group.cost, more, share: self.reserve(), owed: 0, id: group.id };
@@ -163,7 +164,7 @@ impl Store {
         layers: impl Iterator<Item = Held>,
         host: &mut Host<'_, '_, T>,
     ) {
-        if !self.breaker.allows(host.now) {
+        if self.drained || !self.breaker.allows(host.now) {
             return;
         }
         group.deadline = host.now.saturating_add(group.deadline.saturating_sub(host.now).max(50_000_000));
@@ -210,10 +211,11 @@ impl Store {
                 let merges = !self.has(place, &group, Algorithm::SlidingLog);
                 let grant = Grant { units, asked_at: group.asked_at, id: group.id, ttl, merges };
                 if let Some(over) = self.leases.grant(pot, &grant, decisions, host.now) {
-                    self.return_units(&over, host);
+                    let _ = self.return_units(&over, host); // there is no room for them
                 }
                 if units > 0 {
-                    self.remember_origin(place, &group, host.now);
+                    self.remember_origin(place, &group);
+                    self.give_back_rest(host);
                 } else if group.cost > 0 {
                     self.remember_next(place, &group, decisions, host.now);
                 }
@@ -339,14 +341,13 @@ impl Store {
         Denial { id: group.id, cost: group.cost, by, until, one_by_one, recheck }
     }
 
-    pub(super) fn remember_origin(&mut self, place: usize, group: &Group, now: Nanos) {
+    pub(super) fn remember_origin(&mut self, place: usize, group: &Group) {
         let mut limits = [None; MAX_LAYERS];
         self.limits_of(place, group, &mut limits);
         let origin = Origin::new(group, &limits);
         if let Some(room) = self.leases.place(group.pot()).and_then(|at| self.origins.get_mut(at)) {
             *room = origin;
         }
-        self.sweep_soon(now);
     }
 
     /// The limits that the store counts: this region's part, and of a divided
