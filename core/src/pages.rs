@@ -12,6 +12,9 @@
 //! did meanwhile, else it begins anew. All limits of one policy for one
 //! subject are on one page and so charged all or none in one exchange.
 //!
+//! Where a policy has a penalty, the denials of its subjects are counted in
+//! pages, too: who is to wait waits at every worker.
+//!
 //! [`Workers`] puts the [`Store`] of the shared limits before the pages: each
 //! worker keeps leases and denials in memory of its own, and most requests
 //! read no page. A worker may hold units that others then cannot give out, at
@@ -26,7 +29,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
 use crate::decision::Decision;
-use crate::key::{Fingerprinter, Seed};
+use crate::key::{Fingerprint, Fingerprinter, Seed};
 use crate::limit::{Algorithm, Limit};
 use crate::limiter::MAX_LAYERS;
 use crate::metrics::StoreMetrics;
@@ -35,12 +38,13 @@ use crate::policy::{self, Answer, Outcome, Policy, Rules, Selection};
 use crate::redis::key;
 use crate::redis::script::{Ask, Call, Op};
 use crate::redis::state::State;
-use crate::redis::store::{Host, Progress, Store, StoreConfig, StoreError, Transport};
+use crate::redis::store::{Host, Progress, Store, StoreConfig, StoreError, Strikes, Transport};
 use crate::table::{Hold, Table};
 use crate::time::{Nanos, step_back};
 use page::Page;
 
 mod page;
+mod strikes;
 
 /// The largest `limit` of a sliding log or a concurrency limit, whose state
 /// grows with it.
@@ -174,9 +178,8 @@ impl<B: Blobs> Pages<B> {
 
     /// The page of a policy's first key.
     fn place(&self, key: &[u8], is_long: bool) -> u32 {
-        let hash = self.hash.fingerprint(key).0;
-        let within = |count: u32| ((u128::from(hash) * u128::from(count)) >> 64) as u32; // below count
-        if is_long { self.short + within(self.short.div_ceil(LONG)) } else { within(self.short) }
+        let hash = self.hash.fingerprint(key);
+        if is_long { self.short + within(hash, self.short.div_ceil(LONG)) } else { within(hash, self.short) }
     }
 
     /// Reads, decides, writes; none if there is nothing to give back to.
@@ -288,6 +291,11 @@ fn check(
     (units, owed > 0 || cost > 0 || units > 0)
 }
 
+/// Of so many places, the one of a hash.
+fn within(hash: Fingerprint, count: u32) -> u32 {
+    ((u128::from(hash.0) * u128::from(count)) >> 64) as u32 // below count
+}
+
 /// Does its state grow with the limit?
 fn is_long(limit: &Limit) -> bool {
     matches!(limit.algorithm(), Algorithm::SlidingLog | Algorithm::Concurrency)
@@ -320,6 +328,14 @@ impl<B: Blobs> Transport for Pages<B> {
     fn probe(&mut self, ticket: u64, _: &[u8], _: Nanos, _: Nanos) -> bool {
         self.replies.push_back(Reply { ticket, decisions: [NONE; MAX_LAYERS], count: 0, units: 0 });
         true // the next call tells
+    }
+
+    fn strikes(&mut self) -> Option<&mut dyn Strikes> {
+        Some(self)
+    }
+
+    fn subject(&self, subject: &[u8]) -> Option<Fingerprint> {
+        Some(self.hash.fingerprint(subject))
     }
 }
 

@@ -21,8 +21,8 @@ use crate::redis::{Redis, Told};
 use crate::request::{Look, Parts, Request};
 use crate::stats::Stats;
 
-/// What every worker keeps for itself: penalties, and everything should the
-/// host's shared data not be there.
+/// What every worker keeps for itself: penalties of policies in Redis, and
+/// everything should the host's shared data not be there.
 const TABLE: table::Config = table::Config { capacity: 4096, rows: 64, row_entries: 64 };
 /// Leases are looked through so often, in milliseconds.
 const TICK: u32 = 100;

@@ -58,7 +58,8 @@ struct World {
     shared: Shared,
     rules: Rules,
     workers: Vec<Workers<Shared>>,
-    table: OwnedTable,
+    /// Each worker's own.
+    tables: Vec<OwnedTable>,
     metrics: StoreMetrics,
 }
 
@@ -73,9 +74,9 @@ impl World {
             let pages = Pages::new(shared.clone(), pages, Seed([3, 4]));
             Workers::new(pages, 64, 64, number.wrapping_mul(0x1234_5678_9ABC_DEF0)).unwrap()
         };
-        let table = OwnedTable::new(Config { capacity: 64, rows: 8, row_entries: 64 }, Seed([5, 6])).unwrap();
+        let tables = (1..=workers).map(table).collect();
         let workers = (1..=workers).map(worker).collect();
-        World { shared, rules, workers, table, metrics: StoreMetrics::default() }
+        World { shared, rules, workers, tables, metrics: StoreMetrics::default() }
     }
 
     fn check(&mut self, worker: usize, user: &str, now: Nanos) -> Answer {
@@ -83,7 +84,7 @@ impl World {
         let request =
             Attributes { route: b"", method: b"GET", host: b"", path: b"/", peer: None, headers: &headers };
         let selection = self.rules.select(&request).unwrap();
-        let table = self.table.table().unwrap();
+        let table = self.tables[worker].table().unwrap();
         let here = Here { table: &table, metrics: &self.metrics, now };
         let worker = &mut self.workers[worker];
         worker.handle_timeout(&here);
@@ -91,12 +92,16 @@ impl World {
     }
 
     fn release(&mut self, worker: usize, answer: &Answer, now: Nanos) {
-        let table = self.table.table().unwrap();
+        let table = self.tables[worker].table().unwrap();
         let here = Here { table: &table, metrics: &self.metrics, now };
         for hold in answer.holds() {
             self.workers[worker].release(hold, &here);
         }
     }
+}
+
+fn table(number: u64) -> OwnedTable {
+    OwnedTable::new(Config { capacity: 64, rows: 8, row_entries: 64 }, Seed([5, number])).unwrap()
 }
 
 fn policy(limits: &str) -> String {
@@ -179,6 +184,7 @@ fn what_is_idle_first_makes_room_first() {
     // By another worker's eyes, whom no memory helps.
     let pages = Pages::new(world.shared.clone(), 1, Seed([3, 4]));
     world.workers.push(Workers::new(pages, 8, 8, 99).unwrap());
+    world.tables.push(table(2));
     assert!(!world.check(1, "spent", START + 6_000).allowed);
 }
 
@@ -221,7 +227,7 @@ fn what_is_given_back_may_be_taken_again() {
         let request =
             Attributes { route: b"", method: b"GET", host: b"", path: b"/", peer: None, headers: &headers };
         let selection = world.rules.select(&request).unwrap();
-        let table = world.table.table().unwrap();
+        let table = world.tables[0].table().unwrap();
         let here = Here { table: &table, metrics: &world.metrics, now: START + step };
         world.workers[0].give_back(&world.rules, &selection, &answer, START + step, &here);
     }
@@ -243,6 +249,54 @@ fn a_changed_limit_keeps_what_was_spent() {
     world.rules.count_in_store(Some(LEASE));
     let admitted = (0..20).filter(|_| world.check(0, "a", START).allowed).count();
     assert_eq!(admitted, 5);
+}
+
+const WITH_PENALTY: &str = r#"{ "name": "p", "key": ["user"], "limits": [ { "rate": "2/s" } ],
+    "penalty": { "base": "1s", "factor": 2, "max": "60s" } }"#;
+
+/// A second's two, and one more that is denied; each by another worker.
+fn a_denial(world: &mut World, now: Nanos) -> Nanos {
+    assert!(world.check(0, "a", now).allowed && world.check(1, "a", now).allowed);
+    let denied = world.check(2, "a", now);
+    assert!(!denied.allowed);
+    denied.decision().unwrap().retry_after
+}
+
+#[test]
+fn who_is_to_wait_waits_at_every_worker_and_longer_each_time() {
+    let mut world = World::new(WITH_PENALTY, 4, 8);
+    let mut now = START;
+    for wait in [1, 2, 4, 8].map(|seconds| seconds * SECOND) {
+        assert_eq!(a_denial(&mut world, now), wait);
+        for worker in 0..4 {
+            // Whoever comes too early is told the rest, and it is no strike.
+            let early = world.check(worker, "a", now + wait - 1);
+            let decision = early.decision().unwrap();
+            assert_eq!((early.allowed, decision.retry_after, decision.remaining), (false, 1, 0));
+        }
+        assert!(world.check(1, "b", now).allowed, "another subject");
+        now += wait.max(SECOND);
+    }
+    // Forgotten after a minute of quiet.
+    assert_eq!(a_denial(&mut world, now + 60 * SECOND), SECOND);
+}
+
+#[test]
+fn strikes_of_several_workers_at_once_are_all_counted() {
+    let mut world = World::new(WITH_PENALTY, 4, 8);
+    world.shared.0.borrow_mut().conflicts = 3;
+    assert_eq!(a_denial(&mut world, START), SECOND);
+    world.shared.0.borrow_mut().conflicts = 3;
+    assert_eq!(a_denial(&mut world, START + SECOND), 2 * SECOND);
+}
+
+#[test]
+fn without_shared_data_a_worker_counts_strikes_alone() {
+    let mut world = World::new(WITH_PENALTY, 1, 8);
+    world.shared.0.borrow_mut().is_gone = true;
+    while world.check(0, "a", START).allowed {}
+    assert!(!world.check(0, "a", START + SECOND - 1).allowed);
+    assert!(world.check(0, "a", START + 2 * SECOND).allowed);
 }
 
 #[test]
@@ -268,13 +322,14 @@ proptest! {
     /// Whoever else shares the host's data writes what he likes.
     #[test]
     fn bytes_that_are_no_page_harm_nobody(
-        mut garbage in prop::collection::vec(any::<u8>(), 0..200), is_begun in any::<bool>(), algorithm in 0usize..4,
+        mut garbage in prop::collection::vec(any::<u8>(), 0..200), is_begun in any::<bool>(), algorithm in 0usize..5,
     ) {
         if is_begun {
             let page = [b'T', b'g', 1, 0, 0, 0, 0, 0, 0, 0, 0, 0];
             garbage.splice(0..0, page);
         }
-        let mut world = World::new(&limit(ALGORITHMS[algorithm], "2/d"), 1, 1);
+        let limits = ALGORITHMS.get(algorithm).map(|algorithm| limit(algorithm, "2/d"));
+        let mut world = World::new(&limits.unwrap_or(WITH_PENALTY.replace("2/s", "2/d")), 1, 1);
         for place in 0..2 {
             world.shared.0.borrow_mut().pages.insert(place, (garbage.clone(), 7));
         }

@@ -6,7 +6,7 @@
 //! again wait longer each time; while it waits, its limits are not asked.
 
 use super::model::{Penalty, Policy, Rules};
-use super::penalty;
+use super::penalty::Penalties;
 use super::select::{Layer, Selection};
 use crate::decision::Decision;
 use crate::limiter::{self, MAX_LAYERS};
@@ -173,9 +173,10 @@ impl Answer {
 /// Asks all limits of a selection.
 pub fn check(rules: &Rules, table: &Table<'_>, selection: &Selection<'_>, now: Nanos) -> Answer {
     let mut asked = Asked::new(rules, table, selection, 0, now);
-    asked.before(selection);
+    let mut penalties = table;
+    asked.before(selection, &mut penalties);
     if !asked.answer.denied() {
-        asked.enforced(selection);
+        asked.enforced(selection, &mut penalties);
     }
     asked.finish(selection)
 }
@@ -241,23 +242,23 @@ impl<'a, 'm> Asked<'a, 'm> {
     }
 
     /// Before the limits are asked: subjects that still have to wait.
-    pub(crate) fn before(&mut self, selection: &Selection<'_>) {
+    pub(crate) fn before(&mut self, selection: &Selection<'_>, penalties: &mut impl Penalties) {
         for (place, layer) in selection.layers().enumerate() {
             if layer.index == 0 && !self.is_dry(place) {
-                self.still_waits(place, layer);
+                self.still_waits(place, layer, penalties);
             }
         }
     }
 
-    fn still_waits(&mut self, place: usize, layer: &Layer<'_>) {
+    fn still_waits(&mut self, place: usize, layer: &Layer<'_>, penalties: &mut impl Penalties) {
         let Some(penalty) = self.penalty(layer) else { return };
-        let wait = penalty::wait(self.table, self.table.fingerprint(layer.subject()), &penalty, self.now);
+        let wait = penalties.wait(penalties.subject(layer.subject()), &penalty, self.now);
         if wait > 0 {
             let decision = self.table.peek(layer.key(), layer.limit, layer.cost, self.now);
             let retry_after = decision.retry_after.max(wait);
             self.answer.set(
                 place,
-                Decision { allowed: false, retry_after, delay: 0, ..decision },
+                Decision { allowed: false, remaining: 0, retry_after, delay: 0, ..decision },
                 Outcome::Denied,
             );
         }
@@ -273,7 +274,7 @@ impl<'a, 'm> Asked<'a, 'm> {
     }
 
     /// All limits that are enforced, together.
-    pub(crate) fn enforced(&mut self, selection: &Selection<'_>) {
+    pub(crate) fn enforced(&mut self, selection: &Selection<'_>, penalties: &mut impl Penalties) {
         let Some(first) = selection.layers().next() else { return };
         let mut requests = [first.request(); MAX_LAYERS];
         let mut places = [0; MAX_LAYERS];
@@ -305,12 +306,12 @@ impl<'a, 'm> Asked<'a, 'm> {
             }
             self.answer.set(place, decision, outcome);
         }
-        self.strike(selection);
+        self.strike(selection, penalties);
     }
 
     /// A denial counts against the subject of each policy that denied and has
     /// a penalty; once, whichever of its limits denied.
-    pub(crate) fn strike(&mut self, selection: &Selection<'_>) {
+    pub(crate) fn strike(&mut self, selection: &Selection<'_>, penalties: &mut impl Penalties) {
         let mut struck = None;
         for (place, layer) in selection.layers().enumerate() {
             let Some(penalty) = self.penalty(layer) else { continue };
@@ -321,7 +322,7 @@ impl<'a, 'm> Asked<'a, 'm> {
             }
             let wait = match struck {
                 Some((policy, wait)) if policy == layer.policy => wait,
-                _ => penalty::strike(self.table, self.table.fingerprint(layer.subject()), &penalty, self.now),
+                _ => penalties.strike(penalties.subject(layer.subject()), &penalty, self.now),
             };
             struck = Some((layer.policy, wait));
             decision.retry_after = decision.retry_after.max(wait);

@@ -13,22 +13,49 @@ use crate::time::{NEVER, Nanos};
 /// Denials in a row that are told apart; more ask for no longer delay.
 const MAX_STRIKES: u64 = 63;
 
-/// How long the subject still has to wait.
-pub(crate) fn wait(table: &Table<'_>, subject: Fingerprint, penalty: &Penalty, now: Nanos) -> Nanos {
-    let Some(limit) = limit(penalty) else { return 0 };
-    table.tally(subject, &limit, now, |tally, now| (None, until(tally, penalty).saturating_sub(now)))
+/// Where the denials of subjects are counted.
+pub(crate) trait Penalties {
+    /// What a subject is counted under.
+    fn subject(&self, subject: &[u8]) -> Fingerprint;
+
+    /// How long the subject still has to wait.
+    fn wait(&mut self, subject: Fingerprint, penalty: &Penalty, now: Nanos) -> Nanos;
+
+    /// Counts a denial; how long the subject has to wait now.
+    fn strike(&mut self, subject: Fingerprint, penalty: &Penalty, now: Nanos) -> Nanos;
 }
 
-/// Counts a denial; how long the subject has to wait now.
-pub(crate) fn strike(table: &Table<'_>, subject: Fingerprint, penalty: &Penalty, now: Nanos) -> Nanos {
-    let Some(limit) = limit(penalty) else { return 0 };
-    table.tally(subject, &limit, now, |tally, now| {
-        let strikes = if tally.forgotten_at > now { tally.count } else { 0 };
-        let count = (strikes + 1).min(MAX_STRIKES);
-        let delay = delay(penalty, count);
-        let forgotten_at = now.saturating_add(delay).saturating_add(penalty.max).min(NEVER - 1);
-        (Some(Tally { count, forgotten_at }), delay)
-    })
+impl Penalties for &Table<'_> {
+    fn subject(&self, subject: &[u8]) -> Fingerprint {
+        self.fingerprint(subject)
+    }
+
+    fn wait(&mut self, subject: Fingerprint, penalty: &Penalty, now: Nanos) -> Nanos {
+        let Some(limit) = limit(penalty) else { return 0 };
+        self.tally(subject, &limit, now, |tally, now| (None, waits(tally, penalty, now)))
+    }
+
+    fn strike(&mut self, subject: Fingerprint, penalty: &Penalty, now: Nanos) -> Nanos {
+        let Some(limit) = limit(penalty) else { return 0 };
+        self.tally(subject, &limit, now, |tally, now| {
+            let (tally, delay) = struck(tally, penalty, now);
+            (Some(tally), delay)
+        })
+    }
+}
+
+/// How long a subject of so many strikes still has to wait.
+pub(crate) fn waits(tally: Tally, penalty: &Penalty, now: Nanos) -> Nanos {
+    until(tally, penalty).saturating_sub(now)
+}
+
+/// One strike more, and how long the subject has to wait for it.
+pub(crate) fn struck(tally: Tally, penalty: &Penalty, now: Nanos) -> (Tally, Nanos) {
+    let strikes = if tally.forgotten_at > now { tally.count } else { 0 };
+    let count = strikes.saturating_add(1).min(MAX_STRIKES);
+    let delay = delay(penalty, count);
+    let forgotten_at = now.saturating_add(delay).saturating_add(penalty.max).min(NEVER - 1);
+    (Tally { count, forgotten_at }, delay)
 }
 
 /// The instant at which the delay of a subject ends.
@@ -50,6 +77,6 @@ fn delay(penalty: &Penalty, count: u64) -> Nanos {
 }
 
 /// Strikes are counted as a window's count is.
-fn limit(penalty: &Penalty) -> Option<Limit> {
+pub(crate) fn limit(penalty: &Penalty) -> Option<Limit> {
     Limit::new(Algorithm::FixedWindow, MAX_STRIKES, penalty.max).ok()
 }

@@ -160,12 +160,14 @@ impl<T: Transport> Penalties for Host<'_, '_, T> {
 
     fn wait(&mut self, subject: Fingerprint, penalty: &Penalty, now: Nanos) -> Nanos {
         let there = self.transport.strikes().and_then(|strikes| strikes.wait(subject, penalty, now));
-        there.unwrap_or_else(|| (&mut &*self.table).wait(subject, penalty, now))
+        let mut table = self.table;
+        there.unwrap_or_else(|| table.wait(subject, penalty, now))
     }
 
     fn strike(&mut self, subject: Fingerprint, penalty: &Penalty, now: Nanos) -> Nanos {
         let there = self.transport.strikes().and_then(|strikes| strikes.strike(subject, penalty, now));
-        there.unwrap_or_else(|| (&mut &*self.table).strike(subject, penalty, now))
+        let mut table = self.table;
+        there.unwrap_or_else(|| table.strike(subject, penalty, now))
     }
 }
 
