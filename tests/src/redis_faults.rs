@@ -363,9 +363,7 @@ pub fn weather(name: &str, scene: &mut Scene, gateway: &impl Gateway) -> String 
         assert!(others.is_empty(), "{said}: and {others:?}");
         assert!(policy.choice != "allow" || denied == 0, "{said}");
         let time = policy.rate * u64::try_from(took.as_millis()).expect("a short time") / 1000 + 1;
-        // A burst of its own in the fault, and one if it was without Redis before.
-        let spells = 1 + u64::from(before.fallbacks[0] > 0);
-        assert!(admitted <= policy.burst + time + spells * policy.burst, "{said}: in {took:?}");
+        assert!(admitted <= policy.burst + time + policy.burst, "{said}: in {took:?}");
         // On a busy machine fewer may have come, and of them those whom the fault denied.
         let by_fault = if policy.choice == "deny" { last.fallbacks[2] } else { 0 };
         let came = (admitted + denied).saturating_sub(by_fault);

@@ -44,6 +44,7 @@ mod flight;
 mod owed;
 mod refusal;
 mod replies;
+mod untold;
 
 pub use refusal::{Refusal, RefusalReason, refusal};
 

@@ -244,3 +244,62 @@ fn a_fallback_carries_over_what_was_spent() {
     }
     assert_eq!(cluster.admitted(), 30);
 }
+
+/// A store that carries out every call, and answers later than a request waits: the pieces are all
+/// that is handed out, however often they are told to it.
+#[test]
+fn pieces_are_handed_out_once_while_the_store_is_too_late() {
+    for (instances, one_way) in [(2, 3), (5, 6), (20, 6), (20, 12)] {
+        for (limit, burst, rate) in [
+            (token_bucket("100/s", 100), 100, 100),
+            (limit("leaky_bucket", "100/s"), 100, 100),
+            (limit("fixed_window", "100/h"), 100, 0),
+            (limit("sliding_window", "100/h"), 100, 0),
+            (limit("sliding_log", "100/h"), 100, 0),
+        ] {
+            let rules = rules(&[policy("p", &limit, r#""timeout": "5ms""#)]);
+            let selection = select(&rules, "u");
+            let mut cluster = Cluster::of(instances, 7);
+            cluster.world.network().set(NetworkConfig { latency: one_way * MS, ..NetworkConfig::default() });
+            let start = cluster.world.now();
+            for number in 0..6_000 {
+                cluster.ask(number * 7 % instances, &rules, &selection);
+                cluster.run_for(MS / 2);
+            }
+            let seconds = (cluster.world.now() - start).div_ceil(SECOND);
+            let most = burst + rate * seconds;
+            let admitted = cluster.admitted();
+            let said = format!("{admitted} of {most}: {instances} instances, {one_way} ms, {limit}");
+            assert!((burst * 9 / 10..=most).contains(&admitted), "{said}");
+        }
+    }
+}
+
+/// A store that was stopped and goes on has lost nothing: it is told what was admitted without it,
+/// once, and the whole rate is admitted from then on.
+#[test]
+fn a_store_that_was_stopped_is_told_once() {
+    for (instances, away) in [(1, 500), (3, 946), (4, 950), (4, 5_000), (20, 946)] {
+        let rules = rules(&[policy("p", &token_bucket("1000/s", 1000), r#""timeout": "5ms""#)]);
+        let selection = select(&rules, "u");
+        let mut cluster = Cluster::of(instances, 0);
+        let start = cluster.world.now();
+        let end = start + (1_000 + away) * MS;
+        cluster.world.network().plan(outage(start + 1_000 * MS, end, OutageKind::Stopped));
+        let mut admitted = 0;
+        for step in 0.. {
+            cluster.ask(step % instances, &rules, &selection);
+            cluster.run_for(MS / 2);
+            if cluster.world.now() < end + SECOND {
+                admitted = cluster.admitted();
+            } else if cluster.world.now() >= end + 2 * SECOND {
+                break;
+            }
+        }
+        let owed: u64 = cluster.world.store().books().map(|(_, book)| book.owed).sum();
+        let within = cluster.admitted() - admitted;
+        let said = format!("{within} in a second, {owed} told: {instances} instances, away for {away} ms");
+        assert!((950..=1_050).contains(&within), "{said}");
+        assert!(owed <= 1_100, "{said}");
+    }
+}

@@ -395,6 +395,7 @@ fn group<T>(
 ) -> Option<Group> {
     let layer = selection.layers().nth(seen.first)?;
     let policy = rules.policies().get(layer.policy)?;
+    let deadline = host.now.saturating_add(policy.own_timeout().unwrap_or(timeout));
     Some(Group {
         first: seen.first,
         count: seen.count,
@@ -410,7 +411,8 @@ fn group<T>(
         expected: 0,
         id: 0,
         asked_at: host.now,
-        deadline: host.now.saturating_add(policy.own_timeout().unwrap_or(timeout)),
+        deadline,
+        wanted_by: deadline,
         lease: policy.lease(),
         on_store_error: policy.on_store_error(),
     })

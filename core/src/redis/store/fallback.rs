@@ -3,8 +3,9 @@
 //! `local` counts in the host's table, under this instance's
 //! [piece](super::super::share) of the limit. It carries over what the store
 //! last told of the key, so a store that comes and goes does not hand out a
-//! burst each time; and when the store is back it is charged what the piece
-//! has yet to recover from.
+//! burst each time; and when the store is back it is charged what it has
+//! [not heard of](super::untold), as far as the piece has yet to recover from
+//! that.
 //!
 //! An instance whose piece of a bucket is less than one unit (10 in 20
 //! pieces) admits one unit for each time that its share of the rate takes to
@@ -13,6 +14,7 @@
 
 use super::super::share::{Piece, Share};
 use super::flight::{Group, Held, Paid};
+use super::untold::Untold;
 use super::{Host, Store};
 use crate::decision::Decision;
 use crate::key::Fingerprint;
@@ -26,6 +28,9 @@ use crate::time::{NEVER, Nanos, SECOND};
 
 /// When to come back, where a store that is away is the reason: 1 s.
 const COME_BACK: Nanos = SECOND;
+/// How long one worker's reminder of a store that forgot keeps the others from
+/// theirs: as long as its call may take, 1 s.
+const REMINDING: Nanos = SECOND;
 
 impl Store {
     /// Decides a group; says how it was paid.
@@ -99,6 +104,11 @@ impl Store {
                 for (at, held) in held() {
                     let Some(Some(piece)) = pieces.get(at) else { continue };
                     let (decision, hold) = ask(host.table, held, piece, Take::Charge, host.now);
+                    if decision.allowed
+                        && let Some(untold) = untold(host.table, held, piece)
+                    {
+                        untold.add(held.cost, decision.reset_after, host.now);
+                    }
                     if let Some(room) = answer.holds.get_mut(at) {
                         *room = hold;
                     }
@@ -152,22 +162,18 @@ impl Store {
         }
     }
 
-    /// Units that this machine admitted and the store has not heard of: what
-    /// its piece has yet to recover from, less what the store knows itself.
-    pub(super) fn owed<T>(&self, group: &Group, index: usize, held: &Held, host: &Host<'_, '_, T>) -> u64 {
-        let Piece::Some(piece) = self.piece(&held.limit, group) else { return 0 };
-        if piece.algorithm() == Algorithm::Concurrency {
-            return 0;
-        }
-        let known = self.told_debt(group, index, &held.limit, host.now).div_ceil(self.instances.max(1));
-        debt(host.table, held.fingerprint, &piece, host.now).saturating_sub(known)
+    /// Units that this machine admitted and the store has not heard of, as far
+    /// as its piece has yet to recover from them.
+    pub(super) fn owed<T>(&self, group: &Group, held: &Held, host: &Host<'_, '_, T>) -> u64 {
+        let piece = self.piece(&held.limit, group);
+        let (Piece::Some(limit), Some(untold)) = (piece, untold(host.table, held, &piece)) else { return 0 };
+        untold.units(host.now).min(debt(host.table, held.fingerprint, &limit, host.now))
     }
 
-    /// The store was told: this machine's piece, which other workers share,
-    /// does not owe it any more.
-    pub(super) fn settle_owed<T>(&self, held: &Held, group: &Group, owed: u64, host: &Host<'_, '_, T>) {
-        if let Piece::Some(piece) = self.piece(&held.limit, group) {
-            host.table.refund_fingerprint(held.fingerprint, &piece, owed, group.asked_at);
+    /// The store was told of so many.
+    pub(super) fn was_told<T>(&self, held: &Held, group: &Group, units: u64, host: &Host<'_, '_, T>) {
+        if let Some(untold) = untold(host.table, held, &self.piece(&held.limit, group)) {
+            untold.take(units, host.now);
         }
     }
 
@@ -185,20 +191,36 @@ impl Store {
         if group.pieces > 1 || piece.algorithm() == Algorithm::Concurrency {
             return 0;
         }
-        let expected = group.expected;
-        let known = spent(&self.counted(&held.limit, 0, 1), said.remaining, said.reset_after);
-        // An answer that took its time, or what others gave back, is no loss.
+        let counted = self.counted(&held.limit, 0, 1);
+        let took = host.now.saturating_sub(group.asked_at);
+        let expected = expected_after(group.expected, &counted, took, said.reset_after);
+        let known = spent(&counted, said.remaining, said.reset_after);
+        // What others gave back is no loss.
         if known >= expected - expected / 8 {
             return 0;
         }
-        (expected - known).min(debt(host.table, held.fingerprint, &piece, host.now))
+        let charged = debt(host.table, held.fingerprint, &piece, host.now);
+        let told = Untold::reminded(host.table, held.fingerprint, &piece);
+        let told = told.map_or(0, |told| told.units(host.now));
+        (expected - known).min(charged.saturating_sub(told))
     }
 
-    /// What the store was to be told, and was not, stays with this machine.
-    pub(super) fn owe_again<T>(&self, held: &Held, group: &Group, units: u64, host: &Host<'_, '_, T>) {
-        if let Piece::Some(piece) = self.piece(&held.limit, group) {
-            let left = host.table.peek_fingerprint(held.fingerprint, &piece, 0, host.now).remaining;
-            let _ = host.table.check_fingerprint(held.fingerprint, &piece, units.min(left), host.now);
+    /// The store is about to be told of units that it has forgotten; no other
+    /// worker has to, for as long as that may take.
+    pub(super) fn reminds<T>(&self, held: &Held, group: &Group, units: u64, host: &Host<'_, '_, T>) {
+        if let Piece::Some(piece) = self.piece(&held.limit, group)
+            && let Some(told) = Untold::reminded(host.table, held.fingerprint, &piece)
+        {
+            told.add(units, REMINDING, host.now);
+        }
+    }
+
+    /// It was not told of them.
+    pub(super) fn did_not_remind<T>(&self, held: &Held, group: &Group, units: u64, host: &Host<'_, '_, T>) {
+        if let Piece::Some(piece) = self.piece(&held.limit, group)
+            && let Some(told) = Untold::reminded(host.table, held.fingerprint, &piece)
+        {
+            told.take(units, host.now);
         }
     }
 
@@ -223,8 +245,12 @@ impl Store {
     ) {
         let all = layers.iter().zip(holds).skip(group.first).take(group.count);
         for (held, hold) in all.filter_map(|(held, hold)| Some((held.as_ref()?, hold))) {
-            if let Piece::Some(piece) = self.piece(&held.limit, group) {
-                host.table.refund_fingerprint(held.fingerprint, &piece, held.cost, host.now);
+            let piece = self.piece(&held.limit, group);
+            if let Piece::Some(limit) = &piece {
+                host.table.refund_fingerprint(held.fingerprint, limit, held.cost, host.now);
+            }
+            if let Some(untold) = untold(host.table, held, &piece) {
+                untold.take(held.cost, host.now);
             }
             host.table.release(hold);
             *hold = Hold::default();
@@ -261,6 +287,17 @@ fn ask(table: &Table<'_>, held: &Held, piece: &Piece, take: Take, now: Nanos) ->
         Piece::Some(limit) => table.peek_fingerprint(key, limit, cost, now),
     };
     (whole(decision, held), Hold::default())
+}
+
+/// What the store has not heard of, beside this piece. None of units in flight,
+/// which are over before it could, nor of a fraction, which is none.
+fn untold<'t, 'm>(table: &'t Table<'m>, held: &Held, piece: &Piece) -> Option<Untold<'t, 'm>> {
+    match piece {
+        Piece::Some(limit) if limit.algorithm() != Algorithm::Concurrency => {
+            Untold::admitted(table, held.fingerprint, limit)
+        }
+        _ => None,
+    }
 }
 
 /// The limit as clients know it; and a cost that only the whole limit fits is
@@ -307,6 +344,20 @@ fn spent(limit: &Limit, remaining: u64, reset_after: Nanos) -> u64 {
         }
         _ => limit.burst().saturating_sub(remaining),
     }
+}
+
+/// What the store is to know of units that it knew so long ago: a stopped one
+/// may answer late, and has lost nothing for that.
+fn expected_after(expected: u64, limit: &Limit, took: Nanos, reset_after: Nanos) -> u64 {
+    let units = match limit.algorithm() {
+        Algorithm::TokenBucket | Algorithm::LeakyBucket => {
+            u128::from(took) * u128::from(limit.tick) / u128::from(limit.token).max(1)
+        }
+        // It may be another window by now.
+        Algorithm::FixedWindow if limit.period().saturating_sub(reset_after) <= took => return 0,
+        _ => u128::from(took) * u128::from(limit.burst()) / u128::from(limit.period()).max(1),
+    };
+    expected.saturating_sub(u64::try_from(units).unwrap_or(u64::MAX))
 }
 
 /// Units that a bucket or window of the table has yet to recover from.

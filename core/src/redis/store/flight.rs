@@ -99,14 +99,16 @@ pub(super) struct Group {
     /// Only this is told to the store: which of the limits, and the units
     /// that were admitted without it.
     pub(super) owed: Option<(usize, u64)>,
-    /// They are units that the store knew of and has forgotten: this machine
-    /// is relieved of them already.
+    /// They are units that the store knew of and has forgotten.
     pub(super) forgotten: bool,
     /// What the store knows then, if it knows what it knew.
     pub(super) expected: u64,
     pub(super) id: u64,
     pub(super) asked_at: Nanos,
     pub(super) deadline: Nanos,
+    /// An answer that is later is none for a request: a store that gives such
+    /// ones is not well.
+    pub(super) wanted_by: Nanos,
     pub(super) lease: Option<Lease>,
     pub(super) on_store_error: OnStoreError,
 }

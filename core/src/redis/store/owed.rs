@@ -11,9 +11,8 @@ use crate::metrics::StoreEvent;
 use crate::time::Nanos;
 
 impl Store {
-    /// Charges the store what the fallback admitted while it was away. This
-    /// machine is relieved of it when the store has answered, not before: a
-    /// store that takes calls and does not answer hands out nothing.
+    /// Charges the store what the fallback admitted while it was away. It
+    /// counts as told when the store has answered, not before.
     pub(super) fn charge_fallback<T: Transport>(
         &mut self,
         place: usize,
@@ -31,7 +30,7 @@ impl Store {
         for index in 0..group.count {
             let held = self.flights.get(place).and_then(|flight| *flight.layers.get(group.first + index)?);
             let (Some(held), Some(Some(limit))) = (held, limits.get(index)) else { continue };
-            let owed = self.owed(group, index, &held, host);
+            let owed = self.owed(group, &held, host);
             // With nothing owed it may still turn out to have lost its memory.
             let expected = self.told_debt(group, index, &held.limit, host.now).saturating_add(owed);
             if expected == 0 {
@@ -92,9 +91,9 @@ impl Store {
         self.free_flight(place);
         let Some(held) = held else { return };
         match told {
-            None if group.forgotten => self.owe_again(&held, group, owed, host),
+            None if group.forgotten => self.did_not_remind(&held, group, owed, host),
             Some(said) if !group.forgotten => {
-                self.settle_owed(&held, group, owed, host);
+                self.was_told(&held, group, owed, host);
                 let forgotten = said.map_or(0, |said| self.forgotten(group, &held, said, host));
                 if forgotten > 0 {
                     self.tell_forgotten(group, (index, forgotten), &held, host);
@@ -104,8 +103,6 @@ impl Store {
         }
     }
 
-    /// This machine is relieved of it at once, so that no other worker tells
-    /// the same.
     fn tell_forgotten<T: Transport>(
         &mut self,
         group: &Group,
@@ -116,9 +113,9 @@ impl Store {
         let group = Group { forgotten: true, asked_at: host.now, ..*group };
         let limit = self.counted(&held.limit, group.piece, group.pieces);
         let deadline = host.now.saturating_add(1_000_000_000);
-        self.settle_owed(held, &group, units, host);
+        self.reminds(held, &group, units, host);
         if !self.tell_owed(&group, (index, units), held, &limit, deadline, host) {
-            self.owe_again(held, &group, units, host);
+            self.did_not_remind(held, &group, units, host);
         }
     }
 }

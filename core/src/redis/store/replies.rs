@@ -61,9 +61,11 @@ impl Store {
             return self.note_breaker(host.metrics);
         }
         host.metrics.count(StoreEvent::Reply);
-        self.breaker.succeeded(host.now);
         self.give_back_rest(host); // there is room for a call again
         let Some((place, index, group)) = self.group_of(ticket) else { return };
+        if host.now <= group.wanted_by {
+            self.breaker.succeeded(host.now);
+        }
         host.metrics.latency.record(host.now.saturating_sub(group.asked_at));
         if group.owed.is_some() {
             self.owed_is_told(place, &group, Some(decisions.first()), host);
@@ -168,6 +170,7 @@ impl Store {
             return;
         }
         group.deadline = host.now.saturating_add(group.deadline.saturating_sub(host.now).max(50_000_000));
+        group.wanted_by = group.deadline;
         (group.cost, group.paid, group.id, group.asked_at) = (0, Paid::Asked, self.id(), host.now);
         let more = self.leases.ask(group.pot(), 0, group.lease, group.id, group.deadline, host.now);
         if more == 0 {
