@@ -118,12 +118,63 @@ test("what was spent stays spent when the limit changes", async () => {
   await shows({ tokens: "6.00" });
 });
 
-test("what is not legal is said, and changes nothing", async () => {
-  await set("Capacity", 0);
-  await page.getByText("A whole number from 1 to 1,000.").waitFor();
-  await page.getByRole("spinbutton", { name: "Refill", exact: true }).focus();
+test("what is not legal stays marked beside what would be legal, and the last good value is in force", async () => {
+  const capacity = page.getByRole("spinbutton", { name: "Capacity", exact: true });
+  const told = page.locator(".knob", { has: capacity }).locator(".error");
+  for (const [typed, why] of [["0", "0 is not a whole number from 1 to 1,000. 5 stays in force."], ["2.5", "2.5 is not a whole number"], ["", "Here belongs a whole number from 1 to 1,000"]]) {
+    await capacity.fill(typed);
+    await capacity.blur();
+    assert.equal(await capacity.inputValue(), typed, "it is not taken back behind one's back");
+    assert.equal(await capacity.getAttribute("aria-invalid"), "true");
+    assert.ok((await told.textContent()).startsWith(why), await told.textContent());
+    await page.waitForFunction((said) => document.getElementById("announcer").textContent.startsWith(said), why);
+  }
+  assert.equal(await capacity.getAttribute("aria-describedby").then((ids) => ids.split(" ").includes("")), false);
+  await set("Requests of a burst", 1001);
+  await page.getByText("1001 is not a whole number from 1 to 1,000. 10 stays in force.").first().waitFor();
   await press("Send a burst of");
   await shows({ allowed: "5", rejected: "5" });
+  await capacity.fill("7");
+  assert.equal(await told.textContent(), "");
+  assert.equal(await capacity.getAttribute("aria-invalid"), "false");
+});
+
+test("beyond twenty thousand requests it goes on, and the past can be visited", async () => {
+  await set("Requests of a burst", 1000);
+  await page.evaluate(() => {
+    const button = (name) => [...document.querySelectorAll("button")].find(({ textContent }) => textContent === name);
+    for (let i = 0; i < 22; i++) {
+      button("Send a burst of").click();
+      button("+1 s").click();
+    }
+  });
+  await shows({ allowed: "47", rejected: "21,953", clock: "22.000 s" }); // 5, and 21 times 2
+  await page.getByRole("slider", { name: "Time" }).fill("21500");
+  await shows({ allowed: "47", rejected: "21,953", tokens: "1.00" });
+  await page.getByRole("slider", { name: "Time" }).fill("2500");
+  await shows({ allowed: "9", rejected: "2,991", tokens: "1.00" });
+  assert.match(await page.locator(".log button").first().textContent(), /^2\.000 s429/);
+  await page.getByRole("heading", { name: "Request 3000, at 2.000 s" }).waitFor();
+  await page.getByRole("button", { name: "Share link" }).click();
+  await page.getByText("It holds the settings; what was done is too long for it.").first().waitFor();
+});
+
+test("where no more is kept, the buttons say so", async () => {
+  await set("Requests of a burst", 1000);
+  await page.evaluate(() => {
+    const button = [...document.querySelectorAll("button")].find(({ textContent }) => textContent === "Send a burst of");
+    for (let i = 0; i < 1000; i++) {
+      button.click();
+    }
+  });
+  await page.locator(".error", { hasText: "1,000,000 requests are as many as are kept" }).waitFor();
+  for (const name of ["Send one", "Send a burst of", "Hold to stream"]) {
+    assert.ok(await page.getByRole("button", { name, exact: true }).isDisabled(), name);
+  }
+  await shows({ allowed: "5", rejected: "999,995" });
+  await press("Reset");
+  await shows({ allowed: "0", rejected: "0" });
+  assert.ok(await page.getByRole("button", { name: "Send one", exact: true }).isEnabled());
 });
 
 test("the space bar streams while it is held, and no more is admitted than burst and refill", async () => {

@@ -34,11 +34,11 @@ async function played(page) {
   await page.waitForSelector('[data-section="compare"]:not([aria-busy])');
 }
 
-for (const { id, limit, unit, burst, key, traffic: own } of PRESETS) {
+for (const { id, base, limit, unit, burst, key, traffic: own } of PRESETS) {
   test(`${id}: the table has the numbers of the package`, async () => {
     const page = await open(browser, server.url, `compare?preset=${id}`);
     const shown = await rows(page);
-    const traffic = new Traffic({ preset: id, ...own });
+    const traffic = new Traffic({ preset: base ?? id, ...own });
     for (const algorithm of algorithms()) {
       const { totals, worst, memory } = traffic.play(new Limit(`${limit}/${unit} burst ${burst}`).withAlgorithm(algorithm), { key });
       const [admitted, denied, retries, gaveUp, delayed, , , most, times, bytes] = shown.get(TITLES[algorithm]);
@@ -57,6 +57,47 @@ test("around a boundary the fixed window admits twice the limit, and the log doe
   assert.equal(shown.get("Fixed window")[8], "2.00");
   assert.equal(shown.get("Sliding log")[8], "1.00");
   assert.match(await page.locator(".sentences").textContent(), /The fixed window admitted 20 within one second.*2\.0× the limit/);
+  await page.close();
+});
+
+test("a spike and an abuser: who gets through, with one limit for all and with one for each", async () => {
+  const { base, limit, unit, burst, traffic: own } = PRESETS.find(({ id }) => id === "spike_abuser");
+  const page = await open(browser, server.url, "compare");
+  await page.getByRole("button", { name: "Cron spike and an abuser" }).click();
+  await played(page);
+  const traffic = new Traffic({ preset: base, ...own });
+  const shown = () => page.locator('[aria-label="Attempts admitted, by client"] tbody tr').evaluateAll((list) => list.map((row) => [...row.cells].map((cell) => cell.textContent)));
+  for (const algorithm of ["token_bucket", "fixed_window"]) {
+    await page.getByLabel("Algorithm", { exact: true }).selectOption(algorithm);
+    await played(page);
+    const ways = ["all", "client"].map((key) => traffic.play(new Limit(`${limit}/${unit} burst ${burst}`).withAlgorithm(algorithm), { key }).byClient);
+    const table = await shown();
+    ways.forEach(({ admitted, denied }, way) => {
+      const sum = (list) => list.slice(1).reduce((total, value) => total + value, 0);
+      for (const [row, passed, asked] of [[0, admitted[0], admitted[0] + denied[0]], [1, sum(admitted), sum(admitted) + sum(denied)]]) {
+        assert.ok(table[row][way + 1].startsWith(`${passed.toLocaleString("en")} of ${asked.toLocaleString("en")} (`), `${algorithm}: ${table[row]}`);
+      }
+    });
+    assert.deepEqual(table.map(([name]) => name), ["Client 0, the abuser", "The other 59 clients together", "Of these, the best served", "Of these, the worst served"]);
+  }
+  const [, others] = await shown();
+  assert.match(others[2], /\(100%\)/, "of the others all pass when each has a limit of its own");
+  assert.doesNotMatch(others[1], /\(100%\)/);
+  await page.waitForFunction(() => location.hash.includes("clients_of=fixed_window"));
+  faultless(page);
+  await page.close();
+});
+
+test("what cannot be played is said, and that what is shown was before", async () => {
+  const page = await open(browser, server.url, "compare?preset=burst");
+  await page.getByText("Change the traffic").click();
+  await page.getByLabel("Steady part", { exact: true }).first().fill("1000");
+  await page.getByLabel("Duration", { exact: true }).first().fill("120");
+  await page.getByText("the page plays at most 100,000. Take a shorter time, or fewer. What is shown is still what was before.").waitFor();
+  const every = page.getByLabel("Bursts every", { exact: true }).first();
+  await every.fill("0.05");
+  assert.match(await page.locator(".knob", { has: every }).locator(".error").textContent(), /^0\.05 is not 0 or a number from 0\.1 to 120\. 15 stays in force\.$/);
+  faultless(page);
   await page.close();
 });
 

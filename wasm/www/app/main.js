@@ -5,12 +5,13 @@ import { h } from "../sections/common/parts.js";
 import { announce } from "./announce.js";
 import { followTheme } from "./theme.js";
 import { keepOffline } from "./offline.js";
+import { Reading } from "./reading.js";
 import { read, throttledReplace, write } from "./route.js";
 import { SECTIONS } from "./sections.js";
 
 const content = document.getElementById("content");
 const tabs = new Map();
-let open = null; // { id, hash, abort, ended }
+let open = null; // { id, hash, abort, ended, hasSaved: its state is in the address }
 const address = throttledReplace((hash) => {
   open.hash = hash;
   tabs.get(open.id).href = hash; // a tab leads back to where one was
@@ -28,13 +29,14 @@ async function show(isFirst) {
   const asked = read();
   const section = SECTIONS.find(({ id }) => id === asked.id) ?? SECTIONS[0];
   const { id } = section;
-  const state = section.id === asked.id ? asked.state : Object.freeze({});
+  const isKnown = asked.id === id || asked.id === "";
+  const reading = new Reading(isKnown ? asked.state : {});
   const isOther = open?.id !== id;
   close();
   const abort = new AbortController();
-  const mine = { id, hash: location.hash, abort, ended: null };
+  const mine = { id, hash: location.hash, abort, ended: null, hasSaved: false };
   open = mine;
-  tabs.get(id).href = write(id, state);
+  tabs.get(id).href = write(id, reading.state);
   for (const [other, link] of tabs) {
     link.toggleAttribute("data-open", other === id);
     if (other === id) {
@@ -56,8 +58,13 @@ async function show(isFirst) {
     scrollTo(0, 0);
   }
   const page = {
-    state,
-    setState: (next) => open === mine && address.replace(write(id, next)),
+    reading,
+    setState(next) {
+      if (open === mine) {
+        mine.hasSaved = true;
+        address.replace(write(id, next));
+      }
+    },
     announce: (text) => open === mine && announce(text),
     signal: abort.signal,
     onTheme: (callback) => document.addEventListener("lab:theme", callback, { signal: abort.signal }),
@@ -74,6 +81,7 @@ async function show(isFirst) {
     }
     mine.ended = cleanup;
     host.removeAttribute("aria-busy");
+    tellMisread(isKnown ? null : asked.id, section, reading, host);
   } catch (error) {
     if (open === mine) {
       console.error(error);
@@ -83,6 +91,24 @@ async function show(isFirst) {
         h("button", { type: "button", onclick: () => location.reload() }, "Load the page again")));
     }
   }
+}
+
+/** Says once what of the address was not understood, and takes it out of it. */
+function tellMisread(unknown, { id, title }, reading, host) {
+  const wrong = reading.wrong();
+  if (unknown === null && wrong.length === 0) {
+    return;
+  }
+  const told = unknown === null
+    ? `Of the address this was not understood: ${wrong.join("; ")}. All else of it is in force, and the address is corrected.`
+    : `The address names a section that is not here, “${unknown.slice(0, 24)}”: this is ${title}.`;
+  if (!open.hasSaved) { // a section that has put its own state has left out the same
+    address.replace(write(id, reading.state));
+  }
+  const note = h("div", { class: "told misread" }, h("p", {}, told),
+    h("button", { type: "button", onclick: () => { note.remove(); content.focus({ preventScroll: true }); } }, "Close this note"));
+  host.before(note);
+  announce(told);
 }
 
 function close() {

@@ -3,10 +3,10 @@
 
 import init from "../../pkg/tollgate.js";
 import { chart } from "../common/chart.js";
-import { knob, segmented, shareButton } from "../common/knob.js";
+import { knob, numberField, segmented, shareButton } from "../common/knob.js";
 import { choice, count, field, h } from "../common/parts.js";
 import { bucketPicture } from "./draw.js";
-import { MOST, SECOND, START, Timeline } from "./timeline.js";
+import { CAPACITY, MOST, readScript, RECENT, REFILL, SECOND, START, Timeline } from "./timeline.js";
 import { clock, wait, whyPane } from "./why.js";
 
 const UNITS = [["s", "per second"], ["m", "per minute"], ["h", "per hour"]];
@@ -18,8 +18,8 @@ const PRESETS = [
   ["No burst", "capacity 1: one at a time, evenly", { capacity: 1, refill: 2, unit: "s", script: "b3_w0.25_b1_w0.25_b1_w0.5_b2" }],
   ["100/s burst 200", "as an API might have it", { capacity: 200, refill: 100, unit: "s", script: "b250_w1_b150_w0.5_b60" }],
 ];
-/** Requests that the log shows. */
-const SHOWN = 60;
+const BURST = { min: 1, max: 1000 };
+const STREAM = { min: 1, max: 200 };
 /** Seconds that the curve shows. */
 const SPAN = 12;
 /** ms between two changes of what is read, while requests stream. */
@@ -29,22 +29,24 @@ const DEFAULT = { capacity: 5, refill: 2, unit: "s" };
 
 export async function mount(host, page) {
   await init();
-  const asNumber = (text, least, most, other) => {
-    const number = Number(text);
-    return text && Number.isInteger(number) && number >= least && number <= most ? number : other;
-  };
+  const { reading } = page;
   const settings = {
-    capacity: asNumber(page.state.capacity, 1, 1000, DEFAULT.capacity),
-    refill: asNumber(page.state.refill, 1, 1000, DEFAULT.refill),
-    unit: UNITS.some(([unit]) => unit === page.state.unit) ? page.state.unit : DEFAULT.unit,
+    capacity: reading.number("capacity", CAPACITY, DEFAULT.capacity),
+    refill: reading.number("refill", REFILL, DEFAULT.refill),
+    unit: reading.oneOf("unit", UNITS.map(([unit]) => unit), DEFAULT.unit),
   };
-  let family = FAMILIES.some(([id]) => id === page.state.headers) ? page.state.headers : "x-ratelimit";
-  let burst = asNumber(page.state.burst, 1, 1000, 10);
-  let perSecond = asNumber(page.state.stream, 1, 200, 8);
+  let family = reading.oneOf("headers", FAMILIES.map(([id]) => id), "x-ratelimit");
+  let burst = reading.number("burst", BURST, 10);
+  let perSecond = reading.number("stream", STREAM, 8);
+  const given = reading.text("do") ? readScript(reading.state.do) : null;
+  if (given?.wrong) {
+    reading.refuse("do", `${given.wrong}; what came before it was done`, given.rest);
+  }
   const spec = () => ({ rate: `${settings.refill}/${settings.unit}`, burst: settings.capacity });
 
   const line = new Timeline(spec());
-  let isRunning = page.state.clock !== "paused" && !matchMedia("(prefers-reduced-motion: reduce)").matches;
+  const firstClock = reading.oneOf("clock", ["run", "paused"], null);
+  let isRunning = firstClock !== "paused" && !matchMedia("(prefers-reduced-motion: reduce)").matches;
   let streaming = null;  // { due: requests that are owed, by the clock }
   let chosen = null;     // the request that is looked at; null: the latest
   let first = null;      // what the scenario began with, for the address
@@ -75,22 +77,17 @@ export async function mount(host, page) {
   const stateOfClock = h("output", { class: "number clock-now", "data-figure": "clock" });
 
   // ---- controls
-  const capacity = knob({ label: "Capacity", unit: "tokens", min: 1, max: 1000, scale: "log", value: settings.capacity,
+  const capacity = knob({ label: "Capacity", unit: "tokens", ...CAPACITY, scale: "log", value: settings.capacity,
     hint: "What a full bucket admits at once: the burst.", onChange: (value) => { settings.capacity = value; changed(); } });
   const unit = choice(UNITS, settings.unit, (value) => { settings.unit = value; changed(); });
   unit.setAttribute("aria-label", "Refill is per");
-  const refill = knob({ label: "Refill", unit, min: 1, max: 1000, scale: "log", value: settings.refill,
+  const refill = knob({ label: "Refill", unit, ...REFILL, scale: "log", value: settings.refill,
     hint: "What is admitted for ever: the rate.", onChange: (value) => { settings.refill = value; changed(); } });
-  const burstField = h("input", { type: "number", min: 1, max: 1000, step: 1, value: burst, class: "short", "aria-label": "Requests of a burst",
-    oninput: () => {
-      const isLegal = asNumber(burstField.value, 1, 1000, null) !== null;
-      burstField.setAttribute("aria-invalid", String(!isLegal));
-      burst = isLegal ? Number(burstField.value) : burst;
-            sendBurst.disabled = !isLegal;
-    } });
+  const burstField = numberField({ label: "Requests of a burst", ...BURST, value: burst, onChange: (value) => { burst = value; save(); } });
+  burstField.input.classList.add("short");
   const sendOne = h("button", { type: "button", class: "primary", onclick: () => send(1) }, "Send one");
   const sendBurst = h("button", { type: "button", onclick: () => send(burst) }, "Send a burst of");
-  const streamField = knob({ label: "Streams at", unit: "a second", min: 1, max: 200, scale: "log", value: perSecond,
+  const streamField = knob({ label: "Streams at", unit: "a second", ...STREAM, scale: "log", value: perSecond,
     onChange: (value) => { perSecond = value; save(); } });
   let held = false;
   const hold = h("button", {
@@ -122,6 +119,8 @@ export async function mount(host, page) {
     } });
   const now = h("button", { type: "button", hidden: true, onclick: () => { line.visit(line.end); follow(); } }, "Back to the end");
 
+  const fullNote = h("p", { class: "error" });
+
   const presets = h("div", { class: "buttons presets", role: "group", "aria-label": "Scenarios" }, PRESETS.map(([name, hint, preset]) =>
     h("button", { type: "button", title: hint, onclick: () => { load(preset); page.announce(`${name}: ${hint}. ${counts()}`); } }, name)));
   const reset = h("button", { type: "button", onclick: () => { restart(); save(); page.announce("Reset: the bucket is full."); } }, "Reset");
@@ -135,13 +134,13 @@ export async function mount(host, page) {
       h("section", { class: "card bucket-controls", "aria-label": "Controls" },
         h("div", { class: "knobs" }, capacity.element, refill.element),
         h("h2", {}, "Send requests"),
-        h("div", { class: "buttons" }, sendOne, h("span", { class: "joined" }, sendBurst, burstField), hold),
+        h("div", { class: "buttons" }, sendOne, h("span", { class: "joined" }, sendBurst, burstField.input), hold), burstField.error, fullNote,
         streamField.element,
         h("p", { class: "hint", id: "hold-hint" }, "Held with the pointer, or with the space bar. A screen reader’s click starts it and stops it."),
         h("h2", {}, "Clock"),
         h("div", { class: "buttons" }, run.element, step("+0.1 s", SECOND / 10n), step("+1 s", SECOND), stateOfClock, now),
         scrubber, pastNote,
-        h("div", { class: "buttons" }, reset, shareButton(page)))),
+        h("div", { class: "buttons" }, reset, shareButton(page, () => (line.sent > 0 && line.script === null ? "It holds the settings; what was done is too long for it." : ""))))),
     h("section", { class: "card" }, curve.element),
     h("div", { class: "two" },
       h("section", { class: "card", "aria-labelledby": "log-title" },
@@ -169,12 +168,9 @@ export async function mount(host, page) {
   }
   function send(requests) {
     const before = line.allowed;
-    let sent = 0;
-    for (; sent < requests && !line.isFull; sent++) {
-      line.send();
-    }
+    const sent = line.send(requests);
     if (sent > 0) {
-      picture.asked(line.requests.at(-1).decision.allowed);
+      picture.asked(line.latest.decision.allowed);
     }
     follow();
     const allowed = line.allowed - before;
@@ -199,7 +195,7 @@ export async function mount(host, page) {
     }
   }
   function changed() {
-    if (line.requests.length === 0) {
+    if (line.sent === 0) {
       restart();
     } else {
       line.change(spec());
@@ -219,7 +215,7 @@ export async function mount(host, page) {
     unit.value = settings.unit;
     pause();
     restart();
-    line.play(preset.script);
+    line.play(preset.steps ?? readScript(preset.script).steps);
     const { burst: held, rate } = line.spec;
     const [per, unitNow] = rate.split("/");
     Object.assign(settings, { capacity: held, refill: Number(per), unit: unitNow });
@@ -229,7 +225,7 @@ export async function mount(host, page) {
     follow();
   }
   function save() {
-    const script = line.requests.length > 0 ? line.script : "";
+    const script = line.sent > 0 ? line.script : "";
     page.setState({
       ...(script === null ? settings : first), do: script,
       burst: burst === 10 ? "" : burst, stream: perSecond === 8 ? "" : perSecond,
@@ -271,7 +267,7 @@ export async function mount(host, page) {
       line.pass(streaming.wait);
       left -= streaming.wait;
       line.send();
-      picture.asked(line.requests.at(-1).decision.allowed);
+      picture.asked(line.latest.decision.allowed);
       streaming.wait = gap;
     }
     streaming.wait -= left;
@@ -305,7 +301,7 @@ export async function mount(host, page) {
       scrubber.setAttribute("aria-valuetext", clock(line.now));
       read();
     }
-    if (isRunning && time - lastSaved > 1000 && line.requests.length > 0) {
+    if (isRunning && time - lastSaved > 1000 && line.sent > 0) {
       lastSaved = time;
       save();
     }
@@ -342,7 +338,7 @@ export async function mount(host, page) {
   let rows = [];       // of requests, the latest first: { request, element }
   function read() {
     const upTo = line.asked;
-    const latest = line.requests.slice(Math.max(upTo - SHOWN, 0), upTo).reverse();
+    const latest = line.recent.slice(-RECENT).reverse();
     const known = new Map(rows.map((row) => [row.request, row]));
     rows = latest.map((request) => known.get(request) ?? { request, element: logRow(request) });
     const isSame = log.childElementCount === rows.length && log.firstElementChild === rows[0]?.element && log.lastElementChild === rows.at(-1)?.element;
@@ -363,15 +359,31 @@ export async function mount(host, page) {
       }
       log.setAttribute("start", String(rows[0]?.request.n ?? 0));
     }
-    text(logHint, line.isFull ? `The log is full at ${count(MOST)} requests: reset it to go on.`
-      : upTo === 0 ? "Nothing was sent yet." : `${count(upTo)} sent${upTo > SHOWN ? `, the latest ${SHOWN} are listed` : ""}. Choose one to see its answer.`);
+    text(logHint, upTo === 0 ? "Nothing was sent yet." : `${count(upTo)} sent${upTo > RECENT ? `, the latest ${RECENT} are listed` : ""}. Choose one to see its answer.`);
+    tellFull(line.isFull);
     text(pastNote, line.isPast ? "This is the past. Whoever sends from here changes what came later." : "");
     now.hidden = !line.isPast;
-    const shown = chosen && chosen.n <= upTo ? chosen : line.requests[upTo - 1];
+    const shown = chosen && chosen.n <= upTo ? chosen : line.latest;
     for (const { request, element } of rows) {
-      element.firstElementChild.setAttribute("aria-current", String(request === shown));
+      element.firstElementChild.setAttribute("aria-current", String(request.n === shown?.n));
     }
     why.show(shown, shown && line.answer(shown, family));
+  }
+  /** Nothing more can be sent: the buttons say so, and why. */
+  function tellFull(isFull) {
+    if (sendOne.disabled === isFull) {
+      return;
+    }
+    const hadFocus = [sendOne, sendBurst, hold].includes(document.activeElement);
+    stream(false);
+    sendOne.disabled = sendBurst.disabled = hold.disabled = isFull;
+    fullNote.textContent = isFull ? `${count(MOST)} requests are as many as are kept: Reset begins anew, and the past can still be visited.` : "";
+    if (isFull) {
+      page.announce(fullNote.textContent);
+      if (hadFocus) {
+        reset.focus();
+      }
+    }
   }
   function logRow(request) {
     const { decision } = request;
@@ -387,12 +399,12 @@ export async function mount(host, page) {
 
   page.onTheme(() => { picture.measure(); dirty = true; });
   restart();
-  if (page.state.do) {
-    load({ ...settings, script: page.state.do });
-    isRunning = page.state.clock === "run";
+  if (given?.steps.length > 0) {
+    load({ ...settings, steps: given.steps });
+    isRunning = firstClock === "run";
     run.set(isRunning ? "run" : "pause");
   }
-  // The curve can only be made where it has a width: in the first frame.
+  draw(performance.now());
   requestAnimationFrame(frame);
   return () => line.free();
 }

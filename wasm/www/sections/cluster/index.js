@@ -25,12 +25,20 @@ const FALLBACK = [
 
 /**
  * @param {HTMLElement} host an empty element
- * @param {{ state: Record<string, string>, setState: (state: Record<string, string>) => void,
+ * @param {{ reading: Reading, setState: (state: Record<string, string>) => void,
  *           announce: (text: string) => void }} page
  */
 export function mount(host, page) {
-  const settings = { ...DEFAULTS, ...fromState(page.state) };
-  let preset = PRESETS.find(({ id }) => id === page.state.preset) ?? null;
+  const named = page.reading.oneOf("preset", PRESETS.map(({ id }) => id), null);
+  const settings = { ...DEFAULTS, ...PRESETS.find(({ id }) => id === named)?.settings };
+  const asNamed = JSON.stringify(settings);
+  for (const name of Object.keys(DEFAULTS)) {
+    settings[name] = name in RANGES
+      ? page.reading.number(name, RANGES[name], settings[name])
+      : page.reading.oneOf(name, FALLBACK.map(([known]) => known), settings[name]);
+  }
+  // A scenario that was changed is none any more.
+  let preset = JSON.stringify(settings) === asNamed ? PRESETS.find(({ id }) => id === named) ?? null : null;
   let isRunning = false;
   let run = 0;
   let samples = []; // those that are drawn
@@ -321,27 +329,6 @@ function pointsOf(samples, limit) {
     }
   }
   return points;
-}
-
-function fromState(state) {
-  const chosen = { ...(PRESETS.find(({ id }) => id === state.preset)?.settings ?? {}) };
-  for (const [name, value] of Object.entries(DEFAULTS)) {
-    const given = typeof value === "number" ? Number(state[name]) : state[name];
-    if (state[name] !== undefined && isLegal(name, given)) {
-      chosen[name] = given;
-    }
-  }
-  return chosen;
-}
-
-/** An address may say anything: what is not legal is as if it were not there. */
-function isLegal(name, value) {
-  const range = RANGES[name];
-  if (!range) {
-    return FALLBACK.some(([known]) => known === value);
-  }
-  const isWhole = ["latency", "loss", "offered"].includes(name) || Number.isInteger(value);
-  return isWhole && value >= range.min && value <= range.max;
 }
 
 /** Only what differs from the default. */

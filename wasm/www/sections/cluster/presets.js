@@ -15,9 +15,9 @@ export const DEFAULTS = {
 
 /** What each may be: of the sliders, and of an address that somebody else wrote. */
 export const RANGES = {
-  latency: { min: 0.2, max: 50 },
-  loss: { min: 0, max: 50 },
-  offered: { min: 0, max: 10_000 },
+  latency: { min: 0.2, max: 50, integer: false },
+  loss: { min: 0, max: 50, integer: false },
+  offered: { min: 0, max: 10_000, integer: false },
   instances: { min: 1, max: 100 },
   keys: { min: 1, max: 100 },
   limit: { min: 10, max: 10_000 },

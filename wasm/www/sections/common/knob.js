@@ -1,16 +1,70 @@
 // A number to set: by a slider for the feel, by a field for the exact value.
+//
+// What is typed and not legal stays in the field and is marked; beside it stands what would be legal, and
+// which value is in force meanwhile: the last that was.
 
+import { announce } from "../../app/announce.js";
 import { h } from "./parts.js";
+import { isLegal, legal } from "./range.js";
 
 let made = 0;
 
 /**
- * @param {{ label: string, unit?: string | Node, min: number, max: number, value: number, integer?: boolean,
- *           scale?: "linear" | "log", step?: number, hint?: string, onChange: (value: number) => void }} options
+ * A field for a number, and the place beside it where is told what is wrong with what is typed.
+ * @param {{ label?: string, value: number, hintId?: string, onChange: (value: number) => void }
+ *         & import("./range.js").Range} options with a `label` the field has that name
+ */
+export function numberField({ label, value, hintId, onChange, ...range }) {
+  const id = `number-${++made}`;
+  const { min, max, integer = true } = range;
+  let now = value;
+  const input = h("input", {
+    type: "number", id, min, max, step: integer ? 1 : "any", inputmode: integer ? "numeric" : "decimal", "aria-label": label,
+    "aria-describedby": `${id}-error${hintId ? ` ${hintId}` : ""}`, oninput: take,
+  });
+  const error = h("p", { class: "error", id: `${id}-error` });
+
+  function take() {
+    const number = input.valueAsNumber;
+    if (!isLegal(range, number)) {
+      const isEmpty = input.value === "" && !input.validity.badInput;
+      const wrong = isEmpty ? `Here belongs ${legal(range)}` : `${shortened(input.value) || "This"} is not ${legal(range)}`;
+      error.textContent = `${wrong}. ${now.toLocaleString("en")} stays in force.`;
+      input.setAttribute("aria-invalid", "true");
+      announce(error.textContent);
+      return;
+    }
+    if (error.textContent !== "") {
+      error.textContent = "";
+      input.setAttribute("aria-invalid", "false");
+    }
+    if (number !== now) {
+      now = number;
+      onChange(number);
+    }
+  }
+  /** Shows another value; tells nobody. */
+  function set(number) {
+    now = number;
+    input.value = String(now);
+    input.setAttribute("aria-invalid", "false");
+    error.textContent = "";
+  }
+  set(value);
+  return { id, input, error, set };
+}
+
+/** As a number of more digits than anybody reads is shown. */
+const shortened = (text) => (text.length > 12 ? `${text.slice(0, 12)}…` : text);
+
+/**
+ * @param {{ label: string, unit?: string | Node, value: number, scale?: "linear" | "log", step?: number, hint?: string,
+ *           onChange: (value: number) => void } & import("./range.js").Range} options
  *        a logarithmic scale begins at `min`, or at 0 when that is 0; `step` is the slider's, not the field's
  */
-export function knob({ label, unit = "", min, max, value, integer = true, scale = "linear", step = 1, hint, onChange }) {
+export function knob({ label, unit = "", value, scale = "linear", step = 1, hint, onChange, ...range }) {
   const id = `knob-${++made}`;
+  const { min, max, integer = true } = range;
   const stops = 200;
   const isLog = scale === "log";
   const low = min > 0 ? min : integer ? 1 : 0.1;
@@ -19,55 +73,50 @@ export function knob({ label, unit = "", min, max, value, integer = true, scale 
   const fromStop = (stop) => stop < first ? 0 : low * (max / low) ** ((stop - first) / (stops - first));
   let now = value;
 
-  const range = h("input", {
+  const slider = h("input", {
     type: "range", id: `${id}-range`, "aria-label": label, tabindex: "0",
     min: isLog ? 0 : min, max: isLog ? stops : max, step: isLog ? 1 : step,
-    oninput: () => take(isLog ? rounded(fromStop(range.valueAsNumber)) : range.valueAsNumber, range),
+    oninput: () => slid(isLog ? rounded(fromStop(slider.valueAsNumber)) : slider.valueAsNumber),
   });
-  const field = h("input", {
-    type: "number", id, min, max, step: integer ? 1 : "any", inputmode: integer ? "numeric" : "decimal",
-    "aria-describedby": `${id}-error${hint ? ` ${id}-hint` : ""}`,
-    oninput: () => take(field.valueAsNumber, field),
-    onblur: () => show(null),
+  const { id: fieldId, input: field, error, set: setField } = numberField({
+    ...range, value, hintId: hint && `${id}-hint`,
+    onChange(number) {
+      now = number;
+      setSlider();
+      onChange(number);
+    },
   });
-  const error = h("p", { class: "error", id: `${id}-error` });
   const element = h("div", { class: "knob" },
-    h("label", { for: id }, label), h("span", { class: "value" }, field, unit && h("span", { class: "unit" }, unit)),
-    range, hint && h("p", { class: "hint", id: `${id}-hint` }, hint), error);
+    h("label", { for: fieldId }, label), h("span", { class: "value" }, field, unit && h("span", { class: "unit" }, unit)),
+    slider, hint && h("p", { class: "hint", id: `${id}-hint` }, hint), error);
 
   function rounded(number) {
     const size = 10 ** Math.max(Math.floor(Math.log10(Math.max(number, 1e-9))) - 1, integer ? 0 : -1);
     return Math.min(Math.max(Number((Math.round(number / size) * size).toPrecision(12)), min), max);
   }
-  function take(number, from) {
-    const isLegal = Number.isFinite(number) && number >= min && number <= max && (!integer || Number.isInteger(number));
-    field.setAttribute("aria-invalid", String(!isLegal));
-    error.textContent = isLegal ? "" : `${integer ? "A whole number" : "A number"} from ${min} to ${max.toLocaleString("en")}.`;
-    if (isLegal && number !== now) {
+  function slid(number) {
+    setField(number); // what is typed and not legal goes, too
+    if (number !== now) {
       now = number;
-      show(from);
+      tellSlider();
       onChange(number);
     }
   }
-  function show(except) {
-    if (except !== field) {
-      field.value = String(now);
-      field.setAttribute("aria-invalid", "false");
-      error.textContent = "";
-    }
-    if (except !== range) {
-      range.value = String(isLog ? Math.round(toStop(now)) : now);
-    }
-    range.setAttribute("aria-valuetext", `${now.toLocaleString("en")}${typeof unit === "string" ? ` ${unit}` : ""}`.trim());
+  function setSlider() {
+    slider.value = String(isLog ? Math.round(toStop(now)) : now);
+    tellSlider();
   }
-  show(null);
+  function tellSlider() {
+    slider.setAttribute("aria-valuetext", `${now.toLocaleString("en")}${typeof unit === "string" ? ` ${unit}` : ""}`.trim());
+  }
+  setSlider();
   return {
-    element, field, range,
-    value: () => now,
+    element,
     /** Shows another value; tells nobody. */
     set(number) {
       now = number;
-      show(null);
+      setField(number);
+      setSlider();
     },
   };
 }
@@ -85,8 +134,9 @@ export function segmented(label, options, value, onChange) {
   return { element: h("div", { class: "segmented", role: "group", "aria-label": label }, buttons), set };
 }
 
-/** Copies the address of the page as it is now. */
-export function shareButton(page) {
+/** Copies the address of the page as it is now. `lacking` says what of it no address holds, or nothing. */
+export function shareButton(page, lacking = () => "") {
+  const note = h("span", { class: "hint" });
   const button = h("button", {
     type: "button", class: "share",
     onclick: async () => {
@@ -98,9 +148,10 @@ export function shareButton(page) {
         told = "The link is in the address bar";
       }
       button.textContent = told;
-      page.announce(told);
+      note.textContent = lacking();
+      page.announce(`${told}. ${note.textContent}`);
       setTimeout(() => { button.textContent = "Share link"; }, 2500);
     },
   }, "Share link");
-  return button;
+  return h("span", { class: "noted" }, button, note);
 }

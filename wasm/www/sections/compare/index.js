@@ -8,9 +8,12 @@ import { knob, segmented, shareButton } from "../common/knob.js";
 import { choice, count, field, h, table } from "../common/parts.js";
 import { lane } from "./lane.js";
 import { CHOICE, CHOICES, FIELDS, NOTES, PRESETS, TITLES } from "./presets.js";
-import { ms, tell } from "./tell.js";
+import { byClient, ms, tell } from "./tell.js";
 
 const UNITS = [["s", "per second"], ["m", "per minute"], ["h", "per hour"]];
+const OF_LIMIT = { min: 1, max: 10_000 };
+/** The preset that shows the most at a glance. */
+const FIRST = "window_boundary";
 const STEPS = 120;
 /** First attempts that a page plays without being felt. */
 const MOST = 100_000;
@@ -19,22 +22,23 @@ const PAUSE = 120;
 
 export async function mount(host, page) {
   await init();
-  let preset = PRESETS.find(({ id }) => id === page.state.preset) ?? PRESETS[2];
+  const { reading } = page;
+  const named = reading.oneOf("preset", PRESETS.map(({ id }) => id), FIRST);
+  let preset = PRESETS.find(({ id }) => id === named);
   let options = optionsOf(preset);                       // of the traffic, all of them
   let settings = settingsOf(preset);
-  for (const { name, min, max, integer } of FIELDS) {
-    const given = Number(page.state[name]);
-    const isLegal = page.state[name] !== undefined && given >= min && given <= max && (!integer || Number.isInteger(given));
-    options[name] = isLegal ? given : options[name];
+  for (const field of FIELDS) {
+    options[field.name] = reading.number(field.name, field, options[field.name]);
   }
   for (const { name, options: all } of CHOICES) {
-    options[name] = all.some(([id]) => id === page.state[name]) ? page.state[name] : options[name];
+    options[name] = reading.oneOf(name, all.map(([id]) => id), options[name]);
   }
-  options.pair = page.state.pair === undefined ? options.pair : page.state.pair === "1";
-  settings.limit = whole(page.state.limit, 1, 10_000) ?? settings.limit;
-  settings.capacity = whole(page.state.capacity, 1, 10_000) ?? settings.capacity;
-  settings.unit = UNITS.some(([id]) => id === page.state.unit) ? page.state.unit : settings.unit;
-  settings.key = ["all", "client"].includes(page.state.key) ? page.state.key : settings.key;
+  options.pair = reading.oneOf("pair", ["0", "1"], options.pair ? "1" : "0") === "1";
+  settings.limit = reading.number("limit", OF_LIMIT, settings.limit);
+  settings.capacity = reading.number("capacity", OF_LIMIT, settings.capacity);
+  settings.unit = reading.oneOf("unit", UNITS.map(([id]) => id), settings.unit);
+  settings.key = reading.oneOf("key", ["all", "client"], settings.key);
+  let looked = reading.oneOf("clients_of", algorithms(), "token_bucket");
 
   // ---- controls
   const presetButtons = PRESETS.map((one) => h("button", {
@@ -43,11 +47,11 @@ export async function mount(host, page) {
   const presetHint = h("p", { class: "hint" });
   const unit = choice(UNITS, settings.unit, (value) => { settings.unit = value; later(); });
   unit.setAttribute("aria-label", "The limit is per");
-  const limit = knob({ label: "Limit", unit, min: 1, max: 10_000, scale: "log", value: settings.limit, onChange: (value) => { settings.limit = value; later(); } });
-  const burst = knob({ label: "Burst", unit: "at once", min: 1, max: 10_000, scale: "log", value: settings.capacity,
+  const limit = knob({ label: "Limit", unit, ...OF_LIMIT, scale: "log", value: settings.limit, onChange: (value) => { settings.limit = value; later(); } });
+  const burst = knob({ label: "Burst", unit: "at once", ...OF_LIMIT, scale: "log", value: settings.capacity,
     hint: "Of the token bucket; of the leaky bucket, how many may wait. Windows and logs have none.", onChange: (value) => { settings.capacity = value; later(); } });
   const key = segmented("Who shares a limit", [["all", "One limit for all"], ["client", "One for each client"]], settings.key, (value) => { settings.key = value; later(); });
-  const fields = FIELDS.map((one) => ({ ...one, knob: knob({ ...one, integer: one.integer ?? false, scale: one.max > 100 ? "log" : "linear", step: one.integer ? 1 : 0.1,
+  const fields = FIELDS.map((one) => ({ ...one, knob: knob({ ...one, scale: one.max > 100 ? "log" : "linear", step: one.integer === false ? 0.1 : 1,
     value: options[one.name], onChange: (value) => { options[one.name] = value; later(); } }) }));
   const choices = CHOICES.map((one) => ({ ...one, select: choice(one.options, options[one.name], (value) => { options[one.name] = value; later(); }) }));
   const pair = h("input", { type: "checkbox", onchange: () => { options.pair = pair.checked; later(); } });
@@ -57,6 +61,8 @@ export async function mount(host, page) {
   const wrong = h("p", { class: "error", role: "alert" });
   const lanes = algorithms().map((algorithm) => [algorithm, lane(algorithm, page)]);
   const summary = table("One row for each algorithm", ["Algorithm", "Admitted", "Denied", "Retries", "Gave up", "Delayed", "Longest delay", "Wait, 99 of 100 within", "Most in one period", "× limit", "Bytes a key"], { visible: false });
+  const served = table("Attempts admitted, by client", ["Who", "One limit for all", "One for each client"], { visible: false });
+  const lookedAt = choice(algorithms().map((algorithm) => [algorithm, TITLES[algorithm]]), looked, (value) => { looked = value; play(); });
   const steps = table("Attempts over time: admitted / denied", ["From", ...algorithms().map((algorithm) => TITLES[algorithm])], { visible: false });
 
   host.append(
@@ -76,6 +82,9 @@ export async function mount(host, page) {
       h("ul", { class: "key" }, h("li", { "data-kind": "admitted" }, "admitted"), h("li", { "data-kind": "delayed" }, "admitted, but late"), h("li", { "data-kind": "denied" }, "denied"),
         h("li", { "data-kind": "limit" }, "the limit")),
       h("div", { class: "lanes" }, lanes.map(([, { element }]) => element))),
+    h("section", { class: "card", "aria-labelledby": "compare-clients" }, h("h2", { id: "compare-clients" }, "Who gets through"),
+      h("div", { class: "buttons" }, field("Algorithm", lookedAt)), served.element,
+      h("p", { class: "hint" }, "The same traffic both ways. One limit for all is one bucket that everybody takes from; one for each client gives everybody the whole limit, so that together they may have as many times as much.")),
     h("section", { class: "card", "aria-labelledby": "compare-numbers" }, h("h2", { id: "compare-numbers" }, "All in numbers"), summary.element,
       h("p", { class: "hint" }, "Attempts, not requests, are counted as admitted and denied. Wait: from the first attempt of a request to its turn, of those admitted at last. Most in one period: of one key, in the worst period there was, wherever it began."),
       h("details", {}, h("summary", {}, "The numbers behind the plots"), steps.element)));
@@ -83,6 +92,7 @@ export async function mount(host, page) {
   // ---- doing
   let timer = 0;
   let run = 0;
+  let hasShown = false;
   function later() {
     clearTimeout(timer);
     timer = setTimeout(play, PAUSE);
@@ -108,7 +118,8 @@ export async function mount(host, page) {
     const [base, first] = [optionsOf(preset), settingsOf(preset)];
     const changed = Object.fromEntries([...FIELDS, ...CHOICES].filter(({ name }) => options[name] !== base[name]).map(({ name }) => [name, options[name]]));
     const own = Object.fromEntries(Object.entries(settings).filter(([name, value]) => value !== first[name]));
-    page.setState({ preset: preset.id, ...own, ...changed, ...(options.pair === base.pair ? {} : { pair: options.pair ? 1 : 0 }) });
+    page.setState({ preset: preset.id, ...own, ...changed, ...(options.pair === base.pair ? {} : { pair: options.pair ? 1 : 0 }),
+      clients_of: looked === "token_bucket" ? "" : looked });
     for (const button of presetButtons) {
       button.setAttribute("aria-pressed", String(button.dataset.preset === preset.id));
     }
@@ -129,21 +140,29 @@ export async function mount(host, page) {
       }
       const text = `${settings.limit}/${settings.unit} burst ${settings.capacity}`;
       const outcomes = [];
-      for (const algorithm of algorithms()) {
+      const through = (algorithm, key) => {
         const of = new Limit(text, "token_bucket");
         const one = of.withAlgorithm(algorithm);
-        outcomes.push(traffic.play(one, { key: settings.key, steps: STEPS }));
-        of.free();
-        one.free();
+        try {
+          return traffic.play(one, { key, steps: STEPS });
+        } finally {
+          of.free();
+          one.free();
+        }
+      };
+      for (const algorithm of algorithms()) {
+        outcomes.push(through(algorithm, settings.key));
         await new Promise((resolve) => setTimeout(resolve));
         if (mine !== run || page.signal.aborted) {
           return;
         }
       }
+      const ways = Object.fromEntries(["all", "client"].map((key) =>
+        [key, key === settings.key ? outcomes[algorithms().indexOf(looked)] : through(looked, key)]));
       wrong.textContent = "";
-      show(outcomes);
+      show(outcomes, ways);
     } catch (error) {
-      wrong.textContent = error.message;
+      wrong.textContent = `${error.message}${hasShown ? " What is shown is still what was before." : ""}`;
     } finally {
       traffic?.free();
       if (mine === run) {
@@ -152,7 +171,9 @@ export async function mount(host, page) {
     }
   }
 
-  function show(outcomes) {
+  function show(outcomes, ways) {
+    hasShown = true;
+    served.fill(byClient(ways, options));
     const said = tell({ ...settings, burst: settings.capacity }, outcomes, options);
     sentences.replaceChildren(...said.map((text) => h("li", {}, text)));
     page.announce(said.slice(0, 3).join(" "));
@@ -180,16 +201,11 @@ export async function mount(host, page) {
 }
 
 /** What the package makes of a preset. */
-function optionsOf({ id, traffic: own }) {
-  const traffic = new Traffic({ preset: id, ...own });
+function optionsOf({ id, base, traffic: own }) {
+  const traffic = new Traffic({ preset: base ?? id, ...own });
   const { options } = traffic;
   traffic.free();
   return { ...options };
 }
 
 const settingsOf = ({ limit, unit, burst, key }) => ({ limit, unit, capacity: burst, key });
-
-function whole(text, least, most) {
-  const number = Number(text);
-  return text && Number.isInteger(number) && number >= least && number <= most ? number : null;
-}

@@ -1,5 +1,6 @@
-// Traffic to start from, by the package's names, with the limit that shows its point best. `traffic` is
-// what differs from the package's preset: mostly a shorter time, so that the plots show more.
+// Traffic to start from, with the limit that shows its point best. `base` is the package's preset, where it
+// has another name than ours, and `traffic` what differs from it: mostly a shorter time, so that the plots
+// show more.
 
 export const PRESETS = [
   { id: "steady", title: "Steady", hint: "8 a second on average, as chance has it, under a limit of 10", traffic: { seconds: 30 }, limit: 10, unit: "s", burst: 10, key: "all" },
@@ -9,21 +10,22 @@ export const PRESETS = [
   { id: "retry_jitter", title: "Retries with jitter", hint: "who is denied waits as told, and a random while more", traffic: { seconds: 12, at: 3 }, limit: 50, unit: "s", burst: 50, key: "all" },
   { id: "cron_spike", title: "Cron spike", hint: "all clients every 20 s, within a tenth of a second", limit: 50, unit: "s", burst: 50, key: "all" },
   { id: "abuser", title: "One abuser", hint: "one client among many asks without end", traffic: { seconds: 20 }, limit: 10, unit: "s", burst: 10, key: "client" },
+  { id: "spike_abuser", base: "cron_spike", title: "Cron spike and an abuser", hint: "all 60 clients every 10 s, which the burst is meant for, while one of them asks 100 times a second", traffic: { seconds: 30, at: 5, every: 10, abuser: 100 }, limit: 20, unit: "s", burst: 60, key: "all" },
 ];
 
-/** What of the traffic may be set: name, label, unit, range, and whether it is a whole number. */
+/** What of the traffic may be set: name, label, unit, and range as range.js has it. */
 export const FIELDS = [
-  { name: "seconds", label: "Duration", unit: "s", min: 1, max: 120, integer: true },
-  { name: "rate", label: "Steady part", unit: "requests/s", min: 0, max: 1000 },
-  { name: "clients", label: "Clients", unit: "", min: 1, max: 1000, integer: true },
-  { name: "burst", label: "Requests of a burst", unit: "", min: 0, max: 5000, integer: true },
-  { name: "at", label: "First burst at", unit: "s", min: 0, max: 120 },
-  { name: "every", label: "Bursts every", unit: "s (0: one burst)", min: 0, max: 120 },
-  { name: "spread", label: "A burst takes", unit: "s", min: 0, max: 60 },
-  { name: "abuser", label: "Client 0 asks besides", unit: "requests/s", min: 0, max: 1000 },
-  { name: "backoff", label: "Back-off", unit: "ms", min: 1, max: 60_000, integer: true },
-  { name: "attempts", label: "Attempts at most", unit: "", min: 1, max: 100, integer: true },
-  { name: "seed", label: "Seed", unit: "", min: 0, max: 1_000_000, integer: true },
+  { name: "seconds", label: "Duration", unit: "s", min: 1, max: 120 },
+  { name: "rate", label: "Steady part", unit: "requests/s", min: 0, max: 1000, integer: false },
+  { name: "clients", label: "Clients", unit: "", min: 1, max: 1000 },
+  { name: "burst", label: "Requests of a burst", unit: "", min: 0, max: 5000 },
+  { name: "at", label: "First burst at", unit: "s", min: 0, max: 120, integer: false },
+  { name: "every", label: "Bursts every", unit: "s (0: one burst)", min: 0, max: 120, gap: 0.1, integer: false },
+  { name: "spread", label: "A burst takes", unit: "s", min: 0, max: 60, integer: false },
+  { name: "abuser", label: "Client 0 asks besides", unit: "requests/s", min: 0, max: 1000, integer: false },
+  { name: "backoff", label: "Back-off", unit: "ms", min: 1, max: 60_000 },
+  { name: "attempts", label: "Attempts at most", unit: "", min: 1, max: 100 },
+  { name: "seed", label: "Seed", unit: "", min: 0, max: 1_000_000 },
 ];
 
 export const CHOICES = [

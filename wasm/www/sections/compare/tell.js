@@ -93,3 +93,31 @@ export function tell({ limit, unit, burst, key }, outcomes, traffic) {
   }
   return said;
 }
+
+/**
+ * Rows of who got through, with one limit for all and with one for each client.
+ * @param {{ all: object, client: object }} ways of TrafficOutcome
+ * @param {{ abuser: number }} traffic the options in force
+ */
+export function byClient({ all, client }, { abuser }) {
+  const ways = [all, client].map(({ byClient: { admitted, denied } }) =>
+    Array.from(admitted, (passed, number) => ({ number, passed, asked: passed + denied[number] })));
+  const sum = (list) => list.reduce((so, { passed, asked }) => ({ passed: so.passed + passed, asked: so.asked + asked }), { passed: 0, asked: 0 });
+  const part = ({ passed, asked }) => (asked > 0 ? passed / asked : 0);
+  const told = (one) => (one === undefined || one.asked === 0 ? "none came"
+    : `${count(one.passed)} of ${count(one.asked)} (${percent(one.passed, one.asked)})${one.number === undefined ? "" : `, client ${one.number}`}`);
+  const row = (name, pick) => [name, ...ways.map((list) => told(pick(list)))];
+  const others = (list) => list.slice(abuser > 0 ? 1 : 0);
+  const came = (list) => others(list).filter(({ asked }) => asked > 0);
+  const rest = others(ways[0]).length;
+  const rows = abuser > 0 ? [row("Client 0, the abuser", ([{ passed, asked }]) => ({ passed, asked }))] : [];
+  if (rest > 0) {
+    rows.push(row(`${abuser > 0 ? "The other" : "All"} ${rest === 1 ? "client" : `${count(rest)} clients together`}`, (list) => sum(others(list))));
+  }
+  if (rest > 1) {
+    rows.push(
+      row("Of these, the best served", (list) => came(list).reduce((a, b) => (a && part(a) >= part(b) ? a : b), undefined)),
+      row("Of these, the worst served", (list) => came(list).reduce((a, b) => (a && part(a) <= part(b) ? a : b), undefined)));
+  }
+  return rows;
+}

@@ -19,10 +19,11 @@ const SHOWN = 30;
 
 /**
  * @param {HTMLElement} host an empty element
- * @param {{ state: Record<string, string>, setState: (state: Record<string, string>) => void,
+ * @param {{ reading: Reading, setState: (state: Record<string, string>) => void,
  *           announce: (text: string) => void }} page
  */
 export async function mount(host, page) {
+  const first = page.reading.oneOf("place", PLACES.map(([path]) => path), PLACES[0][0]);
   const gateway = await findGateway();
   if (gateway === null) {
     host.append(howTo());
@@ -30,7 +31,7 @@ export async function mount(host, page) {
   }
   const core = await import("../../pkg/full.js");
   await core.default();
-  return mountGateway(host, page, gateway, core.Rules);
+  return mountGateway(host, page, gateway, core.Rules, first);
 }
 
 function howTo() {
@@ -41,7 +42,7 @@ function howTo() {
     h("p", {}, "Open the address, and come back to this section: it sends real requests to the gateway, and draws its answers on what the model of this page predicts from the same rules. They should be equal, field for field."));
 }
 
-function mountGateway(host, page, gateway, Rules) {
+function mountGateway(host, page, gateway, Rules, first) {
   let rulesText = gateway.rulesText;
   let model = new Model(Rules, rulesText);
   let begun = null; // of the plot, in ms
@@ -52,7 +53,7 @@ function mountGateway(host, page, gateway, Rules) {
   const underWay = new Set();
   let came = []; // answers that are not judged yet
 
-  const place = choice(PLACES, PLACES.some(([path]) => path === page.state.place) ? page.state.place : "api/", (path) => {
+  const place = choice(PLACES, first, (path) => {
     page.setState({ place: path });
     clear();
   });

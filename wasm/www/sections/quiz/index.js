@@ -8,14 +8,18 @@ const NONE = "-";
 
 /**
  * @param {HTMLElement} host
- * @param {{ state: Record<string, string>, setState: Function, announce: (text: string) => void }} page
+ * @param {{ reading: Reading, setState: Function, announce: (text: string) => void }} page
  */
 export function mount(host, page) {
   // One digit for each question, in order.
+  const given = page.reading.text("a") ?? "";
   const chosen = QUESTIONS.map(({ answers }, i) => {
-    const answer = Number.parseInt(page.state.a?.[i] ?? NONE, 10);
+    const answer = Number.parseInt(given[i] ?? NONE, 10);
     return answer < answers.length ? answer : null;
   });
+  if (given !== "" && given !== written(chosen)) {
+    page.reading.refuse("a", `is not one answer, or “${NONE}”, for each of ${QUESTIONS.length} questions`);
+  }
   const score = h("p", { class: "score" });
   const again = h("button", { type: "button", onclick: () => restart() }, "Begin anew");
   const questions = QUESTIONS.map((question, i) => questionView(question, i, chosen[i], (answer) => {
@@ -35,7 +39,7 @@ export function mount(host, page) {
     score.textContent = answered === 0 ? `${QUESTIONS.length} questions`
       : `${right} of ${QUESTIONS.length} right${answered < QUESTIONS.length ? `, ${QUESTIONS.length - answered} to go` : ""}`;
     again.hidden = answered === 0;
-    page.setState({ a: answered === 0 ? "" : chosen.map((answer) => answer ?? NONE).join("") });
+    page.setState({ a: answered === 0 ? "" : written(chosen) });
   }
 
   function restart() {
@@ -48,6 +52,8 @@ export function mount(host, page) {
 
   save();
 }
+
+const written = (chosen) => chosen.map((answer) => answer ?? NONE).join("");
 
 function questionView({ id, question, answers, right, see }, number, chosen, onChoose) {
   const verdict = h("strong");

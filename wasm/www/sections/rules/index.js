@@ -12,19 +12,25 @@ const LABEL = "Rules file, JSON. Tab leaves the editor.";
 const MOST_FILE = 2_000_000;
 const MOST_LINK = 8000;
 
+/** Rules that no address carries, until the page is closed. */
+let draft = null;
+
 /**
  * @param {HTMLElement} host an empty element
- * @param {{ state: Record<string, string>, setState: (state: Record<string, string>) => void,
+ * @param {{ reading: Reading, setState: (state: Record<string, string>) => void,
  *           announce: (text: string) => void }} page
  */
 export async function mount(host, page) {
-  const first = EXAMPLES.find(({ id }) => id === page.state.example) ?? EXAMPLES[0];
-  let text = page.state.rules ?? first.text;
+  const given = page.reading.text("rules");
+  const named = page.reading.oneOf("example", EXAMPLES.map(({ id }) => id), null);
+  const isOwn = given !== undefined || (named === null && draft !== null);
+  const first = EXAMPLES.find(({ id }) => id === named) ?? EXAMPLES[0];
+  let text = given ?? (isOwn ? draft : first.text);
   let errors = [];
   let isLinked = true;
 
   const example = choice([...EXAMPLES.map(({ id, title }) => [id, title]), ["", "My own"]],
-    page.state.rules === undefined ? first.id : "", (id) => start(id));
+    isOwn ? "" : first.id, (id) => start(id));
   const box = h("div", { class: "editor" });
   const verdict = h("p", { class: "verdict", role: "status" });
   const list = h("ol", { class: "errors" });
@@ -52,7 +58,7 @@ export async function mount(host, page) {
   const replay = mountReplay(replayHost);
   const editor = openEditor(box, { text, label: LABEL, onChange: changed });
   check();
-  if (page.state.rules === undefined) {
+  if (!isOwn) {
     tester.ask(REQUESTS[first.id]);
   }
 
@@ -83,6 +89,7 @@ export async function mount(host, page) {
     text = now;
     example.value = EXAMPLES.find((one) => one.text === text)?.id ?? "";
     isLinked = text.length <= MOST_LINK;
+    draft = isLinked ? null : text;
     page.setState(example.value !== "" ? { example: example.value } : isLinked ? { rules: text } : {});
     check();
   }
