@@ -41,7 +41,7 @@ pub(crate) fn answered(
         }
         None => {
             let len = rules.write_problem(selection, answer, text).unwrap_or(0);
-            send(status, text.get(..len).unwrap_or(&[]), &[PROBLEM], NO_GRPC_STATUS)
+            send_with_fields(status, text.get(..len).unwrap_or(&[]), reply)
         }
     }
 }
@@ -58,7 +58,18 @@ pub(crate) fn deny_missing(header: &str, reply: &mut Reply, text: &mut [u8]) -> 
         reply.keep(fields, text);
     }
     let len = http::missing_problem(header, text).unwrap_or(0);
-    send(401, text.get(..len).unwrap_or(&[]), &[PROBLEM], NO_GRPC_STATUS)
+    send_with_fields(401, text.get(..len).unwrap_or(&[]), reply)
+}
+
+/// The fields go with the answer: each one that is set later is a call to the
+/// host more.
+fn send_with_fields(status: u16, body: &[u8], reply: &mut Reply) -> Action {
+    let headers: Vec<_> = [PROBLEM].into_iter().chain(reply.fields()).collect();
+    let action = send(status, body, &headers, NO_GRPC_STATUS);
+    if let Action::Pause = action {
+        reply.forget_fields();
+    }
+    action
 }
 
 /// A host that does not take the answer would let the request wait for ever:

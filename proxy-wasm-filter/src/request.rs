@@ -60,7 +60,7 @@ impl Request {
     pub(crate) fn clear(&mut self) {
         self.look.parts = Parts::default();
         self.look.headers.clear();
-        self.reply.fields = Fields::default();
+        self.reply.forget_fields();
         self.reply.values.clear();
         self.reply.holds.clear();
         (self.pending, self.ours) = (None, None);
@@ -80,9 +80,19 @@ impl Reply {
 
     /// Sets the fields of its response, in place of those that an upstream set.
     pub(crate) fn send(&self) {
-        for field in self.fields.as_slice() {
-            let value = self.values.get(field.start..field.end).unwrap_or(&[]);
-            let _ = abi::set_header(Map::Response, field.name, value); // the client may be gone
+        for (name, value) in self.fields() {
+            let _ = abi::set_header(Map::Response, name, value); // the client may be gone
         }
+    }
+
+    /// The fields that are still to be set.
+    pub(crate) fn fields(&self) -> impl Iterator<Item = (&'static str, &[u8])> {
+        let value = |start, end| self.values.get(start..end).unwrap_or(&[]);
+        self.fields.as_slice().iter().map(move |field| (field.name, value(field.start, field.end)))
+    }
+
+    /// They are set.
+    pub(crate) fn forget_fields(&mut self) {
+        self.fields = Fields::default();
     }
 }
