@@ -50,6 +50,8 @@ pub struct Setup {
     pub whole: Option<String>,
     /// May another process take over ([`Envoy::hot_restart`])?
     pub restartable: bool,
+    /// Does the log tell each call between Envoy and its VMs?
+    pub traced: bool,
 }
 
 /// The ports that stand in a [whole](Setup::whole) configuration for those that Envoy is given: of
@@ -77,6 +79,7 @@ impl Setup {
             environment: Vec::new(),
             whole: None,
             restartable: false,
+            traced: false,
         }
     }
 
@@ -197,7 +200,7 @@ impl Setup {
                 "--log-level",
                 "warning",
                 "--component-log-level",
-                "wasm:info,main:info",
+                if self.traced { "wasm:trace,main:info" } else { "wasm:info,main:info" },
                 "--drain-time-s",
                 "1",
             ])
