@@ -45,19 +45,17 @@ pub(crate) fn seed(zone: &str) -> Result<Seed, abi::Status> {
     let key = format!("tollgate/{zone}/seed");
     let mut error = abi::Status(0);
     for _ in 0..8 {
-        match abi::shared(key.as_bytes())? {
-            Some((bytes, _)) => {
-                let number = bytes.as_slice().try_into().map(u128::from_le_bytes);
-                let number = number.map_err(|_| abi::Status(2))?;
-                return Ok(Seed([number as u64, (number >> 64) as u64]));
-            }
-            None => {
-                let [low, high] = abi::random()?;
-                let number = u128::from(high) << 64 | u128::from(low);
-                if let Err(status) = abi::set_shared(key.as_bytes(), &number.to_le_bytes(), None) {
-                    error = status;
-                }
-            }
+        let version = match abi::shared(key.as_bytes())? {
+            Some((bytes, version)) => match bytes.as_slice().try_into().map(u128::from_le_bytes) {
+                Ok(number) => return Ok(Seed([number as u64, (number >> 64) as u64])),
+                Err(_) => Some(version), // others wrote here, and the key cannot be deleted
+            },
+            None => None,
+        };
+        let [low, high] = abi::random()?;
+        let number = u128::from(high) << 64 | u128::from(low);
+        if let Err(status) = abi::set_shared(key.as_bytes(), &number.to_le_bytes(), version) {
+            error = status;
         }
     }
     Err(error)

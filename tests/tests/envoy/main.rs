@@ -15,5 +15,6 @@ mod places;
 mod posts;
 mod redis;
 mod sharing;
+mod spoilt;
 mod support;
 mod update;
