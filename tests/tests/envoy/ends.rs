@@ -1,0 +1,77 @@
+//! A plugin ends because its listener is exchanged: what it has fetched ahead goes back to Redis.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tollgate_tests::envoy::{Envoy, Setup};
+use tollgate_tests::redis::Server;
+
+use super::support::{in_redis, statistic};
+
+/// 50,000 a day are one in 1.728 s.
+fn plugin(more: &str) -> String {
+    in_redis(r#"{ "rate": "50000/d" }"#, &format!(r#", "timeout": "2s"{more}"#), "")
+}
+
+fn with_lease(seconds: u32) -> String {
+    plugin(&format!(r#", "lease": {{ "max": 50, "ttl": "{seconds}s" }}"#))
+}
+
+fn get(envoy: &Envoy, admitted: &mut u64) -> u64 {
+    let answer = envoy.get("/", &[("x-user", "a")]);
+    *admitted += u64::from(answer.status == 200);
+    answer.number("x-ratelimit-remaining")
+}
+
+/// On one connection after the other, each for as long as Envoy keeps it; until it is over.
+fn load(envoy: &Envoy, is_over: &AtomicBool) -> u64 {
+    let mut admitted = 0;
+    while !is_over.load(Ordering::Relaxed) {
+        let mut conn = envoy.connect();
+        let mut is_open = true;
+        while is_open && !is_over.load(Ordering::Relaxed) {
+            conn.request("GET", "/", &[("x-user", "a")]);
+            let answer = conn.response_to("GET"); // none: it was closed meanwhile
+            admitted += u64::from(answer.as_ref().is_some_and(|answer| answer.status == 200));
+            is_open = answer.is_some_and(|answer| answer.header("connection") != Some("close"));
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+    admitted
+}
+
+#[test]
+fn plugins_that_end_under_load_leave_nothing_behind() {
+    let server = Server::start(&[]);
+    let mut setup = Setup::new(&with_lease(60)).redis(server.port(), 2000);
+    setup.watched = true;
+    let envoy = setup.start();
+    statistic(&envoy, "tollgate_store_connected", 1);
+    let (start, is_over) = (Instant::now(), AtomicBool::new(false));
+    let mut admitted = thread::scope(|scope| {
+        let clients: Vec<_> = (0..4).map(|_| scope.spawn(|| load(&envoy, &is_over))).collect();
+        for seconds in 61..=63 {
+            thread::sleep(Duration::from_millis(1200)); // the one before has drained: 1 s
+            envoy.update(&with_lease(seconds));
+        }
+        thread::sleep(Duration::from_millis(1200));
+        envoy.update(&plugin("")); // and from then on nothing is fetched ahead
+        thread::sleep(Duration::from_millis(500));
+        is_over.store(true, Ordering::Relaxed);
+        clients.into_iter().map(|client| client.join().expect("no panic")).sum()
+    });
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        let left = get(&envoy, &mut admitted);
+        let came = u64::try_from(start.elapsed().as_millis()).unwrap() / 1728;
+        println!("{admitted} admitted and {left} left of 50000 and {came} that came since");
+        assert!(admitted + left <= 50_000 + came + 1, "more than there were");
+        // A unit's age is rounded up: all that came back may be short of one.
+        if admitted + left + 1 >= 50_000 + came {
+            break;
+        }
+        assert!(Instant::now() < end, "{} are missing", 50_000 + came - admitted - left);
+        thread::sleep(Duration::from_millis(100));
+    }
+}
