@@ -3,13 +3,14 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::{Value, json};
 use tollgate_tests::envoy::{Envoy, Setup};
 use tollgate_tests::redis::Server;
 use tollgate_tests::redis_cluster::Cluster;
 
-use super::support::{in_redis, statistic};
+use super::support::{count, in_post, in_redis, statistic};
 
 fn plugin(limit: &str) -> String {
     in_redis(&format!(r#"{{ "rate": "{limit}" }}"#), r#", "on_store_error": "deny", "timeout": "2s""#, "")
@@ -42,42 +43,56 @@ fn password(word: &str) -> Value {
 #[test]
 fn a_password_and_tls_are_envoys_to_speak() {
     let certificates = Certificates::make();
-    let file = |name: &str| certificates.0.join(name).display().to_string();
-    let probe = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port");
-    let port = probe.local_addr().expect("an address").port();
-    drop(probe);
-    let (tls_port, cert, key, ca) = (port.to_string(), file("redis.crt"), file("redis.key"), file("ca.crt"));
-    let server = Server::start(&[
-        "--requirepass",
-        "right",
-        "--tls-port",
-        &tls_port,
-        "--tls-cert-file",
-        &cert,
-        "--tls-key-file",
-        &key,
-        "--tls-ca-cert-file",
-        &ca,
-        "--tls-auth-clients",
-        "no",
-    ]);
-    let tls = json!({
-        "name": "envoy.transport_sockets.tls",
-        "typed_config": {
-            "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
-            "sni": "localhost",
-            "common_tls_context": { "validation_context": { "trusted_ca": { "filename": ca } } },
-        },
-    });
+    let (server, port) = certificates.server(&["--requirepass", "right"]);
     let cluster = |word: &str| {
-        json!({ "name": "redis", "type": "STATIC", "connect_timeout": "1s", "load_assignment": endpoints(&[port]),
-                "transport_socket": tls, "typed_extension_protocol_options": password(word) })
+        let mut cluster = certificates.cluster(port);
+        cluster["typed_extension_protocol_options"] = password(word);
+        cluster
     };
     let envoy = Setup::new(&plugin("20/d")).redis_cluster(cluster("right"), 1000).start();
     statistic(&envoy, "tollgate_store_connected", 1);
     assert_eq!(admitted(&envoy, 30, "a"), 20);
     let wrong = Setup::new(&plugin("20/d")).redis_cluster(cluster("wrong"), 1000).start();
     assert_eq!(admitted(&wrong, 30, "b"), 0, "as on_store_error says");
+    drop(server);
+}
+
+/// By POSTs TLS is Envoy's, and user and password are the filter's; the user may do what the manual
+/// says, and no more.
+#[test]
+fn a_user_and_tls_by_posts() {
+    let manual = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/redis.md");
+    let manual = fs::read_to_string(manual).expect("a page");
+    let user = manual.lines().find_map(|line| line.strip_prefix("ACL ")).expect("a user");
+    let certificates = Certificates::make();
+    let (server, port) = certificates.server(&["--requirepass", "other"]);
+    let mut admin = server.connection();
+    let () = redis::cmd("AUTH").arg("other").query(&mut admin).expect("the password");
+    let () = redis::cmd("ACL").arg(user.split(' ').collect::<Vec<_>>()).query(&mut admin).expect("a user");
+    let limits = r#"{ "rate": "20/d" }, { "algorithm": "fixed_window", "rate": "900/d" },
+        { "algorithm": "sliding_window", "rate": "900/d" }, { "algorithm": "sliding_log", "rate": "900/d" },
+        { "algorithm": "concurrency", "rate": "900/h" }"#;
+    let more = r#", "on_store_error": "deny", "timeout": "2s""#;
+    let by = |user: &str, cluster: Value, word: &str| {
+        let connection = format!(r#", "username": "{user}", "password_env": "REDIS_WORD""#);
+        let setup = Setup::new(&in_post(limits, more, &connection));
+        setup.environment(&[("REDIS_WORD", word)]).redis_cluster_by_post(cluster).concurrency(2).start()
+    };
+    let envoy = by("tollgate", certificates.cluster(port), "secret");
+    statistic(&envoy, "tollgate_store_connected", 2);
+    assert_eq!(admitted(&envoy, 30, "a"), 20);
+    assert!(!envoy.admin("/config_dump").contains("\"secret\""));
+
+    let kinds = ["", ":1", ":2", ":3#log"].map(|kind| format!("tg:{{a}}:all{kind}"));
+    let found: u64 = redis::cmd("EXISTS").arg(&kinds).query(&mut admin).expect("a reply");
+    assert_eq!(found, 4, "all were counted");
+
+    assert_eq!(admitted(&by("tollgate", certificates.cluster(port), "wrong"), 30, "b"), 0);
+    assert_eq!(admitted(&by("nobody", certificates.cluster(port), "secret"), 30, "c"), 0);
+    let stranger = Certificates::make();
+    let refused = by("tollgate", stranger.cluster(port), "secret");
+    assert_eq!(admitted(&refused, 30, "d"), 0, "whom this authority does not vouch for");
+    assert!(count(&refused.admin("/stats?filter=cluster.redis"), "ssl.fail_verify_error") > 0);
     drop(server);
 }
 
@@ -116,8 +131,40 @@ fn a_cluster_counts_each_key_where_it_lies() {
 struct Certificates(PathBuf);
 
 impl Certificates {
+    /// A Redis that speaks TLS at this port, and other words at another one.
+    fn server(&self, more: &[&str]) -> (Server, u16) {
+        let held = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+        let port = held.local_addr().expect("an address").port();
+        drop(held);
+        let (text, cert, key, ca) =
+            (port.to_string(), self.file("redis.crt"), self.file("redis.key"), self.file("ca.crt"));
+        let tls = ["--tls-port", &text, "--tls-cert-file", &cert, "--tls-key-file", &key];
+        let rest = ["--tls-ca-cert-file", &ca, "--tls-auth-clients", "no"];
+        (Server::start(&[&tls[..], &rest, more].concat()), port)
+    }
+
+    /// Envoy's cluster of it: it is to be who this authority says.
+    fn cluster(&self, port: u16) -> Value {
+        let tls = json!({
+            "name": "envoy.transport_sockets.tls",
+            "typed_config": {
+                "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
+                "sni": "localhost",
+                "common_tls_context": { "validation_context": { "trusted_ca": { "filename": self.file("ca.crt") } } },
+            },
+        });
+        json!({ "name": "redis", "type": "STATIC", "connect_timeout": "1s", "load_assignment": endpoints(&[port]),
+                "transport_socket": tls })
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+
     fn make() -> Certificates {
-        let dir = std::env::temp_dir().join(format!("tollgate-envoy-tls-{}", std::process::id()));
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("tollgate-envoy-tls-{}-{number}", std::process::id()));
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir).expect("a folder");
         let openssl = |args: &[&str]| {
