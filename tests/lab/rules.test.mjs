@@ -12,6 +12,7 @@ import { gzipSync } from "node:zlib";
 import { sampleLog } from "../../wasm/www/sections/rules/sample-log.js";
 import { EXAMPLES } from "../../wasm/www/sections/rules/examples.js";
 import { ROOT, startNginx } from "./gateways.mjs";
+import { violations } from "./browser.mjs";
 import { faultless, inspect, launch, open } from "./visit.mjs";
 
 let gateway, browser, folder;
@@ -124,6 +125,48 @@ test("a_replay_that_is_cancelled_says_so", async () => {
   assert.equal(await page.locator(".told").textContent(), "Cancelled.");
   faultless(page);
   await page.close();
+});
+
+test("a_replay_runs_on_while_one_is_elsewhere_and_is_found_again", async () => {
+  const page = await open(browser, gateway.url, "rules?example=night");
+  await page.getByRole("button", { name: "Try last night" }).click();
+  const tab = page.locator('#tabs a[href^="#rules"]');
+  await page.locator('#tabs a[href^="#quiz"]').click();
+  await page.waitForSelector('article[data-id="quiz"] .host:not([aria-busy])');
+  await page.waitForFunction(() => /^The replay is over\. [\d,]+ of 100,000 requests/.test(document.getElementById("announcer").textContent), null, { timeout: 30_000 });
+  assert.match(await tab.getAttribute("title"), /^The replay is over/);
+  assert.deepEqual(await violations(page), []);
+  await tab.click();
+  await replayed(page);
+  assert.equal(await tab.getAttribute("title"), null);
+  assert.match(await page.locator(".told").textContent(), /of 100,000 requests would have been denied/);
+  assert.deepEqual(JSON.parse(await downloaded(page, "Download JSON")), JSON.parse(commandSays(sampleLog(), EXAMPLES[0].text, "json")));
+  const stale = page.getByText("The rules were changed since");
+  assert.equal(await stale.isVisible(), false);
+  await page.getByLabel("Start from").selectOption("search");
+  await stale.waitFor();
+  await page.getByRole("button", { name: "Again with these rules" }).click();
+  await stale.waitFor({ state: "hidden", timeout: 30_000 });
+  faultless(page);
+  await page.close();
+});
+
+test("one_is_told_as_one", async () => {
+  const page = await open(browser, gateway.url, "rules?example=night");
+  await page.getByLabel("Or paste lines").fill(sampleLog(1000).split("\n")[0] + "\nnonsense\n");
+  await page.getByRole("button", { name: "Replay what is pasted" }).click();
+  await replayed(page);
+  assert.match(await page.locator(".told").textContent(), /^0 of 1 request would have been denied \(0%\)\. 2 lines in \d+ ms\.$/);
+  assert.match(await page.locator(".faults summary").textContent(), /: 1 line that cannot be read/);
+  assert.match(await page.locator(".results .notices").textContent(), /^1 line was left out/);
+  const cluster = await open(browser, gateway.url, "cluster?instances=1&lease=1&offered=100");
+  await cluster.getByRole("button", { name: "+10 s" }).click();
+  await cluster.getByText("It is closed: calls go to Redis.").waitFor();
+  assert.equal(await cluster.locator(".slider", { hasText: "Lease, at most" }).locator("output").textContent(), "1 unit");
+  for (const one of [page, cluster]) {
+    faultless(one);
+    await one.close();
+  }
 });
 
 test("the_tester_answers_as_nginx_does", async () => {

@@ -45,6 +45,40 @@ test("an address that names nothing opens the first section", async () => {
   await page.close();
 });
 
+test("where the tabs do not fit, a mark shows on which side there are more", async () => {
+  const page = await browser.page({ width: 320 });
+  await open(page, server.url, "#bucket");
+  const mark = (to) => page.locator(`.more[data-to="${to}"]`);
+  await mark(1).waitFor({ state: "visible" });
+  assert.equal(await mark(-1).isVisible(), false);
+  const quiz = page.locator('#tabs a[href^="#quiz"]');
+  const isInSight = () => quiz.evaluate((link) => {
+    const box = link.getBoundingClientRect();
+    return document.elementFromPoint(box.left + box.width / 2, box.top + box.height / 2) === link;
+  });
+  assert.equal(await isInSight(), false);
+  while (await mark(1).isVisible()) {
+    await mark(1).click();
+    await page.waitForTimeout(500);
+  }
+  assert.equal(await isInSight(), true);
+  assert.equal(await mark(-1).isVisible(), true);
+  // By the keyboard: the link that has the focus is not beneath a mark.
+  for (let i = 0; i < 3; i++) {
+    await page.locator("#tabs a").nth(i).focus();
+    await page.waitForTimeout(200);
+    assert.equal(await page.evaluate(() => {
+      const box = document.activeElement.getBoundingClientRect();
+      return document.elementFromPoint(box.left + box.width / 2, box.top + box.height / 2) === document.activeElement;
+    }), true);
+  }
+  await page.setViewportSize({ width: 1440, height: 900 });
+  await mark(-1).waitFor({ state: "hidden" });
+  assert.equal(await mark(1).isVisible(), false);
+  assert.deepEqual(page.faults, []);
+  await page.close();
+});
+
 test("the theme is the system's until another is chosen, and the choice is kept", async () => {
   const page = await browser.page({ theme: "dark" });
   await open(page, server.url, "#quiz");

@@ -186,26 +186,32 @@ fn quoted(text: &str) -> String {
     if text.contains([',', '"']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_string() }
 }
 
+/// A count of things, with the word for one or for many.
+fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{} {}", grouped(count), if count == 1 { one } else { many })
+}
+
 fn notes(rules: &Rules, engine: &Counts, stats: Stats) -> Vec<String> {
     let mut notes = Vec::new();
     let faults = &engine.faults;
     if faults.unreadable > 0 {
         let told = faults.told();
-        notes.push(format!("{} lines were left out ({told})", grouped(faults.unreadable)));
+        let lines = counted(faults.unreadable, "line was", "lines were");
+        notes.push(format!("{lines} left out ({told})"));
     }
     if faults.out_of_order > 0 {
         let named: Vec<_> = faults.first_out_of_order.iter().map(ToString::to_string).collect();
         notes.push(format!(
-            "{} lines are older than one before them (first: line {}); a clock that steps back grants nothing",
-            grouped(faults.out_of_order),
+            "{} than one before (first: line {}); a clock that steps back grants nothing",
+            counted(faults.out_of_order, "line is older", "lines are older"),
             named.join(", ")
         ));
     }
     if let Some(header) = &engine.missing {
         notes.push(format!(
-            "{} requests lack an identity that the rules require, and would be answered 401; the first lacks \
+            "{} an identity that the rules require, and would be answered 401; the first lacks \
              the header field {header}. If the log does not hold it, log it: a JSON log names it {}",
-            grouped(engine.totals.unidentified),
+            counted(engine.totals.unidentified, "request lacks", "requests lack"),
             format_args!("http_{}", header.replace('-', "_"))
         ));
     }
@@ -226,8 +232,8 @@ fn notes(rules: &Rules, engine: &Counts, stats: Stats) -> Vec<String> {
     }
     if engine.overflows > 0 {
         notes.push(format!(
-            "{} requests matched more limits than one may have; those further on were left out",
-            grouped(engine.overflows)
+            "{} matched more limits than one may have; those further on were left out",
+            counted(engine.overflows, "request", "requests")
         ));
     }
     for policy in rules.policies() {

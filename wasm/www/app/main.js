@@ -3,6 +3,7 @@
 
 import { h } from "../sections/common/parts.js";
 import { announce } from "./announce.js";
+import { showMore } from "./tabs.js";
 import { followTheme } from "./theme.js";
 import { keepOffline } from "./offline.js";
 import { Reading } from "./reading.js";
@@ -37,6 +38,8 @@ async function show(isFirst) {
   const mine = { id, hash: location.hash, abort, ended: null, hasSaved: false };
   open = mine;
   tabs.get(id).href = write(id, reading.state);
+  tabs.get(id).removeAttribute("data-news");
+  tabs.get(id).removeAttribute("title");
   for (const [other, link] of tabs) {
     link.toggleAttribute("data-open", other === id);
     if (other === id) {
@@ -121,6 +124,7 @@ function close() {
 }
 
 makeTabs();
+showMore(document.getElementById("tabs").parentElement);
 followTheme(document.getElementById("theme"));
 document.querySelector("a.skip").addEventListener("click", (event) => {
   event.preventDefault(); // the part behind the # names a section
@@ -133,6 +137,14 @@ addEventListener("hashchange", () => {
 });
 // A state that waits for its turn must be in the address when it is copied or left.
 addEventListener("pagehide", () => address.flush());
+// What a section has done behind one's back is told wherever one is, and its tab is marked until it is opened.
+document.addEventListener("lab:news", ({ detail: { id, text } }) => {
+  if (open?.id !== id) {
+    tabs.get(id).dataset.news = text;
+    tabs.get(id).title = text;
+    announce(text);
+  }
+});
 document.addEventListener("lab:share", () => address.flush());
 // The section first: the service worker fetches all there is.
 show(true).then(() => keepOffline(document.getElementById("offline")));

@@ -22,6 +22,9 @@ export function exact(state) {
   return isShort || b > 1_000_000n ? `${isShort ? "" : "≈ "}${decimals}` : `≈ ${decimals} (${a}/${b})`;
 }
 
+/** The same, with its noun. */
+const tokens = (state) => (exact(state) === "1" ? "1 token" : `${exact(state)} tokens`);
+
 function common(a, b) {
   while (b !== 0n) {
     [a, b] = [b, a % b];
@@ -60,13 +63,13 @@ export function whyPane() {
     const rows = isFresh
       ? [["Stored", "nothing: a bucket that was never used is full"]]
       : [
-        ["Stored", `one instant: full again at ${clock(before.tat)}${before.tatPart ? ` and ${before.tatPart}/${before.tatParts} ns` : ""}. That says: at ${clock(before.latest)}, the last time one was taken, ${exact(stored)} were left`],
+        ["Stored", `one instant: full again at ${clock(before.tat)}${before.tatPart ? ` and ${before.tatPart}/${before.tatParts} ns` : ""}. That says: at ${clock(before.latest)}, the last time one was taken, ${exact(stored)} ${exact(stored) === "1" ? "was" : "were"} left`],
         ["Elapsed since", seconds(elapsed, elapsed % (SECOND / 1000n) ? 6 : 3)],
         ["Came back", `${(before.tokens - stored.tokens).toFixed(6).replace(/\.?0+$/, "")}: elapsed × ${spec.rate}, never above ${spec.burst.toLocaleString("en")} in all`],
       ];
-    rows.push(["Before", `${exact(before)} tokens`]);
+    rows.push(["Before", tokens(before)]);
     rows.push(["Asked", "1 token"]);
-    rows.push(["After", `${exact(after)} tokens${decision.allowed ? "" : ": a denial changes nothing"}`]);
+    rows.push(["After", `${tokens(after)}${decision.allowed ? "" : ": a denial changes nothing"}`]);
     reasons.replaceChildren(...rows.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
     verdict.dataset.allowed = String(decision.allowed);
     verdict.textContent = decision.allowed

@@ -285,7 +285,7 @@ export function mount(host, page) {
     });
     const half = states.filter((state) => state === 1).length;
     breakerTold.textContent = open === 0
-      ? `All ${states.length} closed: calls go to Redis.`
+      ? `${states.length === 1 ? "It is" : `All ${states.length}`} closed: calls go to Redis.`
       : `${open - half} open (no call goes out), ${half} half-open (one probe is out), ${states.length - open} closed.`;
   }
 

@@ -23,16 +23,16 @@ export function tellCluster(settings, state, now) {
     told.push("Redis does not answer.");
   }
   if (state.open > 0) {
-    const who = state.open === instances ? `All ${instances}` : `${state.open} of ${instances}`;
+    const who = instances === 1 ? "The one breaker" : state.open === instances ? `All ${instances} breakers` : `${state.open} of ${instances} breakers`;
     const why = state.isDown ? "" : latency > timeout
       ? `Redis takes ${latency} ms and a request waits at most ${timeout} ms, so calls count as failed. `
       : "Too many calls were lost. ";
-    told.push(`${why}${who} breakers are open: these instances do not wait for Redis, and ask again with one probe at a time. A probe that finds nobody is no call.`);
+    told.push(`${why}${who} ${state.open === 1 ? "is open: this instance does not wait for Redis, and asks" : "are open: these instances do not wait for Redis, and ask"} again with one probe at a time. A probe that finds nobody is no call.`);
   }
   const fallen = share(now.fallback, now.offered);
   if (fallen >= 1) {
     told.push({
-      local: `${percent(fallen)} of requests are decided without Redis: each instance admits its piece, ${piece(limit, instances)} a second and key, so that all pieces add up to the limit.`,
+      local: `${percent(fallen)} of requests are decided without Redis: ${instances === 1 ? `the one instance admits the limit, ${tell(limit)} a second and key` : `each instance admits its piece, ${piece(limit, instances)} a second and key, so that all pieces add up to the limit`}.`,
       allow: `${percent(fallen)} of requests are decided without Redis, and all of these are let through: ${tell(rate)} a second pass, and the limit is ${tell(limit * keys)}.`,
       deny: `${percent(fallen)} of requests are decided without Redis, and all of these are denied, as on_store_error says.`,
     }[onStoreError]);
@@ -49,7 +49,8 @@ export function tellCluster(settings, state, now) {
     } else if (now.admitted > 0) {
       told.push("Few requests are admitted from leases: an instance fetches units ahead when a key is in demand and Redis has some left.");
     }
-    told.push(`Redis carries ${tell(share(now.calls, now.offered))} calls for 100 requests.`);
+    const calls = tell(share(now.calls, now.offered));
+    told.push(`Redis carries ${calls} ${calls === "1" ? "call" : "calls"} for 100 requests.`);
   }
   return told.join(" ");
 }

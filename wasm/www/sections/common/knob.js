@@ -4,7 +4,7 @@
 // which value is in force meanwhile: the last that was.
 
 import { announce } from "../../app/announce.js";
-import { h } from "./parts.js";
+import { h, measured } from "./parts.js";
 import { isLegal, legal } from "./range.js";
 
 let made = 0;
@@ -107,7 +107,7 @@ export function knob({ label, unit = "", value, scale = "linear", step = 1, hint
     tellSlider();
   }
   function tellSlider() {
-    slider.setAttribute("aria-valuetext", `${now.toLocaleString("en")}${typeof unit === "string" ? ` ${unit}` : ""}`.trim());
+    slider.setAttribute("aria-valuetext", measured(now, typeof unit === "string" ? unit : ""));
   }
   setSlider();
   return {

@@ -24,6 +24,10 @@ export function h(name, attributes = {}, ...children) {
 const counted = new Intl.NumberFormat("en");
 /** A count with its thousands apart. */
 export const count = (value) => counted.format(value);
+/** A count of things: "1 line", "2 lines". */
+export const plural = (value, one, many = `${one}s`) => `${count(value)} ${value === 1 ? one : many}`;
+/** A number and its unit; a unit may be a name of things, as "units" is, or none, as "ms". */
+export const measured = (value, unit) => `${count(value)}${unit && (/^%/.test(unit) ? unit : ` ${value === 1 ? unit.replace(/^(unit|request|token)s$/, "$1") : unit}`)}`;
 /** A part of a whole, in percent. */
 export const percent = (part, whole) => {
   const value = whole > 0 ? (100 * part) / whole : 0;
@@ -47,7 +51,7 @@ export function slider({ label, hint, unit = "", min, max, step = 1, value, scal
     ? (min === 0 ? (stop === 0 ? 0 : nice(Math.exp(((stop - 1) / (stops - 1)) * Math.log(max)), step)) : nice(Math.exp(low + (stop / stops) * (Math.log(max) - low)), step))
     : stop;
   let now = value;
-  const shown = (number) => `${count(number)}${unit && (/^[%]/.test(unit) ? unit : ` ${unit}`)}`;
+  const shown = (number) => measured(number, unit);
   const output = h("output", { for: id });
   const input = h("input", {
     type: "range", id, min: isLog ? 0 : min, max: isLog ? stops : max, step: isLog ? 1 : step,

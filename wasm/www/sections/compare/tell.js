@@ -1,6 +1,6 @@
 // What the numbers show, in sentences. Each is said only where the numbers bear it out.
 
-import { count, percent } from "../common/parts.js";
+import { count, percent, plural } from "../common/parts.js";
 import { TITLES } from "./presets.js";
 
 /** From here on something above the limit is worth a sentence of its own. */
@@ -28,7 +28,7 @@ export function tell({ limit, unit, burst, key }, outcomes, traffic) {
   const of = (algorithm) => outcomes.find((outcome) => outcome.algorithm === algorithm);
   const said = [];
   const { requests } = outcomes[0].totals;
-  said.push(`${count(requests)} requests in ${count(traffic.seconds)} s, from ${count(traffic.clients)} ${traffic.clients === 1 ? "client" : "clients"}, under ${count(limit)} a ${period}${key === "client" ? " for each client" : " for all together"}.`);
+  said.push(`${plural(requests, "request")} in ${count(traffic.seconds)} s, from ${plural(traffic.clients, "client")}, under ${count(limit)} a ${period}${key === "client" ? " for each client" : " for all together"}.`);
 
   const denying = outcomes.filter(({ totals }) => totals.denied > 0);
   if (denying.length === 0) {
@@ -48,7 +48,7 @@ export function tell({ limit, unit, burst, key }, outcomes, traffic) {
     const worst = outcomes.reduce((a, b) => (b.totals.retries > a.totals.retries ? b : a));
     if (worst.totals.retries > 0) {
       const { attempts, retries, gaveUp } = worst.totals;
-      said.push(`Retries are ${percent(retries, attempts)} of the traffic at the ${TITLES[worst.algorithm].toLowerCase()}: ${count(attempts)} attempts for ${count(requests)} requests${gaveUp > 0 ? `, and ${count(gaveUp)} still gave up` : ", and all got through"}. ${
+      said.push(`Retries are ${percent(retries, attempts)} of the traffic at the ${TITLES[worst.algorithm].toLowerCase()}: ${plural(attempts, "attempt")} for ${plural(requests, "request")}${gaveUp > 0 ? `, and ${count(gaveUp)} still gave up` : ", and all got through"}. ${
         { immediate: "Trying again at once makes the crowd larger and the answers no better.", backoff: "Doubling the wait thins the crowd, but all who were denied together come again together.",
           jitter: "Waiting as told, and a random while more, spreads the return, so that fewer knock in vain.", retry_after: "All wait exactly as told, so all return in the same instant: a promise kept to one client is kept to the first of them." }[traffic.retry]}`);
     }
@@ -85,7 +85,7 @@ export function tell({ limit, unit, burst, key }, outcomes, traffic) {
 
   const queue = of("leaky_bucket");
   if (queue && queue.totals.delayed > 0) {
-    said.push(`The leaky bucket did not turn away what had room to wait: ${count(queue.totals.delayed)} of its ${count(queue.totals.admitted)} admitted requests were sent on later, by up to ${ms(queue.delay.max)}.`);
+    said.push(`The leaky bucket did not turn away what had room to wait: ${count(queue.totals.delayed)} of its ${plural(queue.totals.admitted, "admitted request")} ${queue.totals.delayed === 1 ? "was" : "were"} sent on later, by up to ${ms(queue.delay.max)}.`);
   }
 
   if (log && bucket) {
@@ -112,7 +112,7 @@ export function byClient({ all, client }, { abuser }) {
   const rest = others(ways[0]).length;
   const rows = abuser > 0 ? [row("Client 0, the abuser", ([{ passed, asked }]) => ({ passed, asked }))] : [];
   if (rest > 0) {
-    rows.push(row(`${abuser > 0 ? "The other" : "All"} ${rest === 1 ? "client" : `${count(rest)} clients together`}`, (list) => sum(others(list))));
+    rows.push(row(rest === 1 ? `The ${abuser > 0 ? "other" : "one"} client` : `${abuser > 0 ? "The other" : "All"} ${count(rest)} clients together`, (list) => sum(others(list))));
   }
   if (rest > 1) {
     rows.push(

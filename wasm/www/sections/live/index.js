@@ -2,7 +2,7 @@
 // same rules, says they will be answered.
 
 import { chart } from "../common/chart.js";
-import { choice, count, field, h, slider, table } from "../common/parts.js";
+import { choice, count, field, h, plural, slider, table } from "../common/parts.js";
 import { findGateway, inOrder, send, together, told } from "./gateway.js";
 import { Model } from "./model.js";
 
@@ -263,12 +263,12 @@ function mountGateway(host, page, gateway, Rules, first) {
 /** How many answers were as predicted, and what the others were. */
 function sentence({ same, near, other }) {
   const all = same + near + other;
-  const answers = `${count(all)} ${all === 1 ? "answer" : "answers"}`;
+  const answers = plural(all, "answer");
   if (same === all) {
-    return `${answers}, all as predicted.`;
+    return `${answers}, ${all === 1 ? "" : "all "}as predicted.`;
   }
   const apart = near > 0 ? ` ${count(near)} a token apart: one was just coming, or others were under way.` : "";
   return other === 0
     ? `${answers}, ${count(same)} as predicted,${apart.replace(/\.$/, "")}.`
-    : `${answers}, ${count(same)} as predicted.${apart} ${count(other)} are others. Did somebody else use this key, or did the rules change? A new client begins with a full bucket.`;
+    : `${answers}, ${count(same)} as predicted.${apart} ${count(other)} ${other === 1 ? "is another" : "are others"}. Did somebody else use this key, or did the rules change? A new client begins with a full bucket.`;
 }
