@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use tollgate_core::key::Seed;
-use tollgate_core::policy::{Attributes, Rules, Selection};
+use tollgate_core::policy::{Attributes, KeyRoom, Rules, Selection};
 use tollgate_core::redis::breaker::State;
 use tollgate_core::redis::engine::Here;
 use tollgate_core::redis::store::Progress;
@@ -117,7 +117,8 @@ fn hot_key(requests: u64) -> f64 {
     let rules = rules("1000000/s", r#""timeout": "1s", "lease": { "max": 50, "ttl": "1s" }"#);
     let mut client = Client::new(&format!("127.0.0.1:{}", server.port()), &rules);
     client.connect();
-    let selection = rules.select(&request(&[Some(b"hot")])).expect("no identity is required");
+    let mut room = KeyRoom::new();
+    let selection = rules.select(&request(&[Some(b"hot")]), &mut room).expect("no identity is required");
     let mut admitted = 0;
     for _ in 0..requests {
         admitted += u64::from(client.ask(&selection));
@@ -140,7 +141,8 @@ fn far_above(seconds: u64) -> (f64, f64) {
     let rules = rules(&format!("{LIMIT}/s"), r#""timeout": "1s""#);
     let mut client = Client::new(&format!("127.0.0.1:{}", server.port()), &rules);
     client.connect();
-    let selection = rules.select(&request(&[Some(b"loud")])).expect("no identity is required");
+    let mut room = KeyRoom::new();
+    let selection = rules.select(&request(&[Some(b"loud")]), &mut room).expect("no identity is required");
     let begin = Instant::now();
     let (mut admitted, mut denied) = (0u64, 0u64);
     for number in 0..OFFERED * seconds {
@@ -162,7 +164,8 @@ fn breaker_open(requests: u64) -> f64 {
     let port = TcpListener::bind(("127.0.0.1", 0)).and_then(|free| free.local_addr()).expect("a port").port();
     let rules = rules("1000000/s", r#""timeout": "5ms", "on_store_error": "local""#);
     let mut client = Client::new(&format!("127.0.0.1:{port}"), &rules);
-    let selection = rules.select(&request(&[Some(b"any")])).expect("no identity is required");
+    let mut room = KeyRoom::new();
+    let selection = rules.select(&request(&[Some(b"any")]), &mut room).expect("no identity is required");
     for _ in 0..1000 {
         let _ = client.ask(&selection);
     }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use tollgate_core::key::Seed;
 use tollgate_core::metrics::StoreMetrics;
-use tollgate_core::policy::{Answer, Attributes, Rules, Selection};
+use tollgate_core::policy::{Answer, Attributes, KeyRoom, Rules};
 use tollgate_core::redis::cluster::{Action, RouterConfig};
 use tollgate_core::redis::engine::{Engine, Here};
 use tollgate_core::redis::link::LinkConfig;
@@ -145,7 +145,7 @@ fn drive(instances: &mut [Instance], rules: &Rules, tenants: &[u32], names: &[St
     let mut latency = Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("legal bounds");
     let mut admitted = vec![0u64; TENANTS];
     let due = |request: u64| request * (1_000_000_000 / RATE);
-    let mut selection = Selection::default();
+    let mut room = KeyRoom::new();
     let (mut next, mut answered) = (0u64, 0u64);
     let mut random = 88_172_645_463_325_252u64;
     let mut tick_at = 0;
@@ -170,7 +170,7 @@ fn drive(instances: &mut [Instance], rules: &Rules, tenants: &[u32], names: &[St
                 peer: None,
                 headers: &headers,
             };
-            rules.select_into(&request, &mut selection).expect("no identity is required");
+            let selection = rules.select(&request, &mut room).expect("no identity is required");
             random ^= random << 13;
             random ^= random >> 7;
             random ^= random << 17;

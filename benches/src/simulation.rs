@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use tollgate_core::key::Seed;
-use tollgate_core::policy::{Attributes, Rules, Selection};
+use tollgate_core::policy::{Attributes, KeyRoom, Rules};
 use tollgate_core::redis::sim::{NetworkConfig, Outage, OutageKind, Random, World, WorldConfig};
 use tollgate_core::redis::store::StoreConfig;
 use tollgate_core::table::Config;
@@ -211,7 +211,7 @@ fn run(scenario: Scenario) -> Outcome {
     }
     let zipf = Zipf::new(KEYS);
     let mut random = Random::new(network.seed);
-    let mut selection = Selection::default();
+    let mut room = KeyRoom::new();
     let requests = OFFERED * seconds;
     let mut asked: Vec<(u32, u64)> = Vec::with_capacity(usize::try_from(requests).expect("64 bits"));
     let (mut offered, mut admitted) = (vec![0u64; KEYS], vec![0u64; KEYS]);
@@ -228,7 +228,7 @@ fn run(scenario: Scenario) -> Outcome {
         let headers = [Some(key.as_bytes())];
         let request =
             Attributes { route: b"", method: b"GET", host: b"", path: b"/", peer: None, headers: &headers };
-        rules.select_into(&request, &mut selection).expect("the tenant is told");
+        let selection = rules.select(&request, &mut room).expect("the tenant is told");
         let instance = usize::try_from(random.below(instances as u64)).expect("64 bits");
         waited += u64::from(world.check(instance, &rules, &selection, number).is_some());
         note(&mut world, &asked, &mut admitted, &mut longest);

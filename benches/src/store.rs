@@ -9,7 +9,7 @@ use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 use tollgate_core::Decision;
 use tollgate_core::key::Seed;
 use tollgate_core::metrics::StoreMetrics;
-use tollgate_core::policy::{Attributes, Rules};
+use tollgate_core::policy::{Attributes, KeyRoom, Rules, Selection};
 use tollgate_core::redis::script::Call;
 use tollgate_core::redis::store::{Host, Progress, Store, StoreConfig, Transport};
 use tollgate_core::table::{Config, OwnedTable};
@@ -97,7 +97,8 @@ impl Prepared {
 
     /// The one call, which grants or denies for long.
     fn ask_once(&self) {
-        let selection = select(&self.rules);
+        let mut room = KeyRoom::new();
+        let selection = select(&self.rules, &mut room);
         let mut told = Told::default();
         let table = self.table.table().expect("its own table");
         let mut host = Host { table: &table, metrics: &self.metrics, transport: &mut told, now: START };
@@ -131,7 +132,8 @@ impl Locked {
 impl Asked<'_> {
     fn decide(&self, calls: usize) -> usize {
         let Prepared { rules, table, metrics, store, admits } = self.prepared;
-        let selection = select(rules);
+        let mut room = KeyRoom::new();
+        let selection = select(rules, &mut room);
         let table = table.table().expect("its own table");
         let mut store = store.borrow_mut();
         let mut told = Told::default();
@@ -151,9 +153,9 @@ impl Asked<'_> {
     }
 }
 
-fn select(rules: &Rules) -> tollgate_core::policy::Selection<'_> {
+fn select<'r>(rules: &'r Rules, room: &'r mut KeyRoom) -> Selection<'r> {
     let headers = [Some(&b"shop-a"[..])];
     let request =
         Attributes { route: b"", method: b"GET", host: b"", path: b"/", peer: None, headers: &headers };
-    rules.select(&request).expect("every identity is told")
+    rules.select(&request, room).expect("every identity is told")
 }

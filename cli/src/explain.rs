@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use tollgate_core::Nanos;
-use tollgate_core::policy::{Attributes, Explained, OnStoreError, Policy, Rules, Store};
+use tollgate_core::policy::{Attributes, Explained, KeyRoom, OnStoreError, Policy, Rules, Store};
 
 use crate::args::{ExplainArgs, TextOrJson};
 use crate::failure::Failure;
@@ -79,7 +79,8 @@ struct KeyAnswer {
 
 impl Answer {
     fn new(rules: &Rules, request: &Attributes<'_>, explained: &[Explained<'_>]) -> Answer {
-        let selected = rules.select(request);
+        let mut room = KeyRoom::new();
+        let selected = rules.select(request, &mut room);
         Answer {
             client: rules.client(request),
             policies: explained.iter().map(|one| PolicyAnswer::new(one, request)).collect(),

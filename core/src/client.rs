@@ -60,7 +60,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::key::Seed;
 use crate::metrics::StoreMetrics;
-use crate::policy::{self, Answer, Attributes, Missing, Rules, Selection};
+use crate::policy::{self, Answer, Attributes, KeyRoom, Missing, Rules, Selection};
 use crate::redis::breaker::State;
 use crate::redis::engine::Source;
 use crate::redis::share::Share;
@@ -188,11 +188,11 @@ impl Client {
     /// A policy needs an identity that the request does not tell.
     pub fn check(&self, attributes: &Attributes<'_>) -> Result<Answer, Unidentified> {
         let rules = self.rules();
-        let mut selection = Selection::default(); // large: filled in place, as is the answer
-        if let Err(missing) = rules.select_into(attributes, &mut selection) {
+        let mut room = KeyRoom::new();
+        let selection = rules.select(attributes, &mut room).map_err(|missing| {
             let (policy, header) = (missing.policy.to_string(), missing.header.to_string());
-            return Err(Unidentified { policy, header });
-        }
+            Unidentified { policy, header }
+        })?;
         let mut answer = policy::check::empty(0);
         self.ask(&rules, &selection, &mut answer);
         Ok(answer)
@@ -207,10 +207,10 @@ impl Client {
         say: impl FnOnce(&Rules, &Selection<'_>, Result<(&Answer, Source), Missing<'_>>) -> R,
     ) -> R {
         let rules = self.rules();
-        let mut selection = Selection::default();
-        match rules.select_into(attributes, &mut selection) {
-            Err(missing) => say(&rules, &selection, Err(missing)),
-            Ok(()) => {
+        let mut room = KeyRoom::new();
+        match rules.select(attributes, &mut room) {
+            Err(missing) => say(&rules, &Selection::default(), Err(missing)),
+            Ok(selection) => {
                 let mut answer = policy::check::empty(0);
                 let source = self.ask(&rules, &selection, &mut answer);
                 say(&rules, &selection, Ok((&answer, source)))

@@ -15,7 +15,7 @@ pub(crate) mod check;
 mod explain;
 mod identity;
 mod json;
-mod key;
+pub(crate) mod key;
 mod model;
 mod notice;
 mod observe;
@@ -30,7 +30,7 @@ pub use check::{Answer, Outcome, check, give_back};
 pub(crate) use explain::{Bytes, value};
 pub use explain::{Explained, HeaderUse, KeyField, KeyValue, Mismatch, Printable};
 pub use json::RuleError;
-pub use key::SubjectKey;
+pub use key::KeyRoom;
 pub use model::{
     AddressRules, Cost, Forwarding, Identity, KeyPart, Lease, Matcher, Named, Network, OnStoreError,
     PathPattern, Penalty, Policy, Rules, Store, Uses,

@@ -38,7 +38,7 @@ use json::Json;
 use record::Defaults;
 
 use crate::key::Seed;
-use crate::policy::{Rules, Selection};
+use crate::policy::{KeyRoom, Rules};
 use crate::table::{ConfigError, OwnedTable, Stats};
 
 mod combined;
@@ -233,8 +233,7 @@ impl Replay {
 
     fn read(&mut self, bytes: &[u8], is_end: bool) -> Result<(), ReplayError> {
         let Some(table) = self.table.table() else { return Ok(()) };
-        let mut engine =
-            Engine { rules: &self.rules, table, counts: &mut self.counts, selection: Selection::default() };
+        let mut engine = Engine { rules: &self.rules, table, counts: &mut self.counts, room: KeyRoom::new() };
         let defaults = Defaults { route: self.options.route.as_bytes(), host: self.options.host.as_bytes() };
         if let Reader::Csv(csv) = &mut self.reader {
             return if is_end || !bytes.is_empty() { csv.push(bytes, defaults, &mut engine) } else { Ok(()) };

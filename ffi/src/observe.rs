@@ -3,7 +3,7 @@
 use core::ffi::c_char;
 
 use tollgate_core::metrics::{Histogram, Top, TopKeys};
-use tollgate_core::policy::{self, Selection};
+use tollgate_core::policy::{self, KeyRoom};
 
 use crate::memory::{input, output, outputs};
 use crate::rules::{
@@ -167,10 +167,10 @@ pub unsafe extern "C" fn tollgate_top_record(
         let mut values = [None; TOLLGATE_MAX_HEADERS];
         // SAFETY: the caller's contract.
         let attributes = unsafe { attributes_of(given, &mut values)? };
-        let mut selection = Selection::default();
-        if rules.select_into(&attributes, &mut selection).is_err() {
+        let mut room = KeyRoom::new();
+        let Ok(selection) = rules.select(&attributes, &mut room) else {
             return Ok(()); // who does not say who they are is nobody
-        }
+        };
         for layer in selection.layers() {
             if !table.peek(layer.key(), layer.limit, layer.cost, now_ns).allowed {
                 top.0.record(table.fingerprint(layer.key()), || policy::label(rules, layer));
@@ -203,10 +203,8 @@ pub unsafe extern "C" fn tollgate_top_record_answer(
         let mut values = [None; TOLLGATE_MAX_HEADERS];
         // SAFETY: the caller's contract.
         let attributes = unsafe { attributes_of(given, &mut values)? };
-        let mut selection = Selection::default();
-        if rules.select_into(&attributes, &mut selection).is_err() {
-            return Ok(());
-        }
+        let mut room = KeyRoom::new();
+        let Ok(selection) = rules.select(&attributes, &mut room) else { return Ok(()) };
         let told = answer.layers.iter().take(answer.count as usize);
         for (layer, _) in
             selection.layers().zip(told).filter(|(_, told)| told.outcome == TOLLGATE_OUTCOME_DENIED)

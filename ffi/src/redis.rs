@@ -4,7 +4,7 @@ use core::ffi::c_char;
 use core::fmt;
 
 use tollgate_core::metrics::StoreMetrics;
-use tollgate_core::policy::{Answer, DEFAULT_TIMEOUT, Selection};
+use tollgate_core::policy::{Answer, DEFAULT_TIMEOUT, KeyRoom};
 use tollgate_core::redis::cluster::RouterConfig;
 use tollgate_core::redis::engine::{Engine, Here, Source};
 use tollgate_core::redis::link::LinkConfig;
@@ -248,12 +248,15 @@ pub unsafe extern "C" fn tollgate_redis_check(
         let mut values = [None; TOLLGATE_MAX_HEADERS];
         // SAFETY: the caller's contract.
         let attributes = unsafe { attributes_of(given, &mut values)? };
-        let mut selection = Selection::default(); // large: filled in place
-        if let Err(missing) = compiled.select_into(&attributes, &mut selection) {
-            out.write(unidentified(&missing));
-            number.write(0);
-            return Ok(());
-        }
+        let mut room = KeyRoom::new();
+        let selection = match compiled.select(&attributes, &mut room) {
+            Ok(selection) => selection,
+            Err(missing) => {
+                out.write(unidentified(&missing));
+                number.write(0);
+                return Ok(());
+            }
+        };
         match shared.engine.check(compiled, &selection, shared.free as u64, &here) {
             Progress::Answered(said) => {
                 let mut written = answered(compiled, &selection, &said);

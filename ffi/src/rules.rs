@@ -7,7 +7,7 @@ use core::net::IpAddr;
 use tollgate_core::Limit;
 use tollgate_core::key::Seed;
 use tollgate_core::limiter::MAX_LAYERS;
-use tollgate_core::policy::{self, Answer, Attributes, Missing, Outcome, Rules, Selection};
+use tollgate_core::policy::{self, Answer, Attributes, KeyRoom, Missing, Outcome, Rules, Selection};
 use tollgate_core::table::{Hold, Table};
 
 use crate::limit::{keep_limit, sized, tollgate_decision, tollgate_limit};
@@ -455,10 +455,10 @@ fn check(
     now: u64,
     out: Output<'_, tollgate_answer>,
 ) -> Result<(), tollgate_status> {
-    let mut selection = Selection::default(); // large: filled in place
-    let written = match rules.select_into(attributes, &mut selection) {
+    let mut room = KeyRoom::new();
+    let written = match rules.select(attributes, &mut room) {
         Err(missing) => unidentified(&missing),
-        Ok(()) => answered(rules, &selection, &policy::check(rules, table, &selection, now)),
+        Ok(selection) => answered(rules, &selection, &policy::check(rules, table, &selection, now)),
     };
     out.write(written);
     Ok(())

@@ -6,7 +6,7 @@ use tollgate_core::http::LIST_SIZE;
 use tollgate_core::key::Seed;
 use tollgate_core::metrics::StoreMetrics;
 use tollgate_core::pages::{self, Pages, Workers};
-use tollgate_core::policy::{Answer, Attributes, MAX_HEADERS, Rules, Selection, Uses};
+use tollgate_core::policy::{Answer, Attributes, KeyRoom, MAX_HEADERS, Rules, Selection, Uses};
 use tollgate_core::redis::engine;
 use tollgate_core::redis::store::{Pending, Progress};
 use tollgate_core::table::{self, OwnedTable, Table};
@@ -40,6 +40,8 @@ pub(crate) struct Filter {
     clock: Clock,
     /// Room for fields and bodies.
     text: Vec<u8>,
+    /// Room for what limits are counted under.
+    room: Box<KeyRoom>,
 }
 
 /// Where is counted; one of them at least, where there are policies.
@@ -156,6 +158,7 @@ impl Filter {
             stats,
             clock: Clock::new(),
             text,
+            room: Box::default(),
             rules,
         })
     }
@@ -237,9 +240,8 @@ impl Filter {
         request.pending = None;
         let mut headers = [None; MAX_HEADERS];
         let attributes = attributes(&request.look, &mut headers);
-        let mut selection = Selection::default();
-        match self.rules.select_into(&attributes, &mut selection) {
-            Ok(()) => {
+        match self.rules.select(&attributes, &mut self.room) {
+            Ok(selection) => {
                 let Some(table) = self.table.table() else { return Action::Continue }; // it was made
                 let here = Step { table: &table, metrics: &self.metrics, now: self.clock.latest() };
                 let (ours, asked_at) = (request.ours.take(), request.asked_at);
@@ -283,11 +285,8 @@ impl Filter {
     fn forget(&mut self, request: &Request, ours: &Answer) {
         let mut headers = [None; MAX_HEADERS];
         let attributes = attributes(&request.look, &mut headers);
-        let mut selection = Selection::default();
-        let (Ok(()), Some(table)) = (self.rules.select_into(&attributes, &mut selection), self.table.table())
-        else {
-            return;
-        };
+        let selection = self.rules.select(&attributes, &mut self.room);
+        let (Ok(selection), Some(table)) = (selection, self.table.table()) else { return };
         let here = Step { table: &table, metrics: &self.metrics, now: self.clock.latest() };
         self.counts.give_back(&self.rules, &selection, ours, request.asked_at, &here);
     }
@@ -333,14 +332,13 @@ impl Filter {
         self.look(&mut request.look);
         let mut headers = [None; MAX_HEADERS];
         let attributes = attributes(&request.look, &mut headers);
-        let mut selection = Selection::default();
-        let action = match self.rules.select_into(&attributes, &mut selection) {
+        let action = match self.rules.select(&attributes, &mut self.room) {
             Err(missing) => {
                 self.stats.unidentified();
                 deny_missing(missing.header, &mut request.reply, &mut self.text)
             }
-            Ok(()) if selection.is_empty() => return Action::Continue,
-            Ok(()) => {
+            Ok(selection) if selection.is_empty() => return Action::Continue,
+            Ok(selection) => {
                 let Some(table) = self.table.table() else { return Action::Continue }; // it was made
                 let here = Step { table: &table, metrics: &self.metrics, now };
                 let answer = match self.counts.ask(&self.rules, &selection, context, &here) {

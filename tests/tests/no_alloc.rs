@@ -15,7 +15,7 @@ use tollgate_core::http::{self, Family};
 use tollgate_core::key::Seed;
 use tollgate_core::limiter::{MAX_LAYERS, check_all, give_back};
 use tollgate_core::metrics::{Counters, Histogram, Json, Prometheus, Report, Top, TopKeys};
-use tollgate_core::policy::{self, Attributes, Rules, check, record};
+use tollgate_core::policy::{self, Attributes, KeyRoom, Rules, check, record};
 use tollgate_core::table::{Config, Hold, Line, OwnedTable, Request};
 use tollgate_core::{Algorithm, Bucket, Decision, Limit};
 use tollgate_tests::counting::{Counting, calls};
@@ -486,7 +486,8 @@ fn a_rules_file_is_obeyed_and_told_of_without_allocating() {
             let peer = Some([10, 0, 0, 1].into());
             let request =
                 Attributes { route: b"", method: b"GET", host: b"h", path: b"/", peer, headers: &headers };
-            let selection = match rules.select(&request) {
+            let mut room = KeyRoom::new();
+            let selection = match rules.select(&request, &mut room) {
                 Ok(selection) => selection,
                 Err(missing) => {
                     assert!(http::missing_problem(missing.header, &mut buffer).is_ok());

@@ -4,7 +4,7 @@
 use tollgate_core::Decision;
 use tollgate_core::key::Seed;
 use tollgate_core::metrics::StoreMetrics;
-use tollgate_core::policy::{Attributes, Rules};
+use tollgate_core::policy::{Attributes, KeyRoom, Rules};
 use tollgate_core::redis::script::{Call, Op};
 use tollgate_core::redis::share::Share;
 use tollgate_core::redis::store::{Failure, Host, Progress, Store, StoreConfig, Transport};
@@ -61,7 +61,8 @@ fn a_request_that_is_counted_in_redis_allocates_nothing() {
         host.now += 1_000_000;
         let path = paths[step / 50 % 20].as_bytes();
         let request = Attributes { route: b"", method: b"GET", host: b"", path, peer: None, headers: &[] };
-        let selection = rules.select(&request).unwrap();
+        let mut room = KeyRoom::new();
+        let selection = rules.select(&request, &mut room).unwrap();
         host.transport.is_up = step / 500 % 4 != 2;
         if step % 1000 == 999 {
             store.set_region(Share::nth(0, 1 + step as u64 % 3).unwrap());

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use tollgate_core::key::Seed;
-use tollgate_core::policy::{Answer, Attributes, MAX_NOTICE, Outcome, Rules, check};
+use tollgate_core::policy::{Answer, Attributes, KeyRoom, MAX_NOTICE, Outcome, Rules, check};
 use tollgate_core::table::{Config, OwnedTable};
 use tollgate_core::{NEVER, Nanos};
 
@@ -54,7 +54,8 @@ impl Gate {
                 .or(Some([192, 0, 2, 1].into())),
             headers: &headers,
         };
-        let selection = self.rules.select(&attributes).expect("every identity is told");
+        let mut room = KeyRoom::new();
+        let selection = self.rules.select(&attributes, &mut room).expect("every identity is told");
         check(&self.rules, &self.table.table().unwrap(), &selection, now)
     }
 
@@ -100,7 +101,8 @@ fn a_missing_identity_is_named() {
         peer: None,
         headers: &[None, None, None],
     };
-    let missing = gate.rules.select(&attributes).unwrap_err();
+    let mut room = KeyRoom::new();
+    let missing = gate.rules.select(&attributes, &mut room).unwrap_err();
     assert_eq!((missing.policy, missing.header), ("orders", "x-api-key"));
 }
 

@@ -11,7 +11,7 @@ use serde_json::Value;
 use tollgate_core::Nanos;
 use tollgate_core::http::LIST_SIZE;
 use tollgate_core::key::Seed;
-use tollgate_core::policy::{Answer, Attributes, Rules, Selection, check, give_back, label};
+use tollgate_core::policy::{Answer, Attributes, KeyRoom, Rules, Selection, check, give_back, label};
 use tollgate_core::table::{Config, OwnedTable};
 use tollgate_core::time::SECOND;
 
@@ -38,7 +38,8 @@ impl Gate {
 
     fn select(&self, route: &str, cost: &str) -> Selection<'_> {
         let headers: Vec<_> = self.rules.headers().iter().map(|_| Some(cost.as_bytes())).collect();
-        self.rules.select(&Attributes { route: route.as_bytes(), ..bare(&headers) }).unwrap()
+        let request = Attributes { route: route.as_bytes(), ..bare(&headers) };
+        self.rules.select(&request, Box::leak(Box::new(KeyRoom::new()))).unwrap()
     }
 
     fn ask(&self, selection: &Selection<'_>, now: Nanos) -> Answer {
@@ -212,7 +213,8 @@ fn hostile_values_get_a_decision_at_bounded_cost_and_inject_nothing() {
         };
         let start = Instant::now();
         for _ in 0..5 {
-            let selection = gate.rules.select(&request).unwrap();
+            let mut room = KeyRoom::new();
+            let selection = gate.rules.select(&request, &mut room).unwrap();
             let answer = gate.ask(&selection, START);
             let (fields, problem) = gate.seen(&selection, &answer);
             let visible =
@@ -293,7 +295,9 @@ fn three_hundred_thousand_rows_load_and_are_found() {
     assert_eq!(rules.policies()[0].overrides().len(), 300_000);
     let limit = |tenant: &str, route: &str| {
         let headers = [Some(tenant.as_bytes())];
-        let selection = rules.select(&Attributes { route: route.as_bytes(), ..bare(&headers) }).unwrap();
+        let request = Attributes { route: route.as_bytes(), ..bare(&headers) };
+        let mut room = KeyRoom::new();
+        let selection = rules.select(&request, &mut room).unwrap();
         let layer = *selection.layers().next().unwrap();
         (layer.limit.limit(), layer.overridden)
     };
@@ -320,7 +324,9 @@ fn rows_by_address_match_what_is_counted() {
     );
     let limit = |peer: &str| {
         let peer = Some(peer.parse::<IpAddr>().unwrap());
-        gate.rules.select(&Attributes { peer, ..bare(&[]) }).unwrap().layers().next().unwrap().limit.limit()
+        let mut room = KeyRoom::new();
+        let selection = gate.rules.select(&Attributes { peer, ..bare(&[]) }, &mut room).unwrap();
+        selection.layers().next().unwrap().limit.limit()
     };
     for (peer, expected) in [
         ("192.0.2.1", 2),
@@ -409,7 +415,8 @@ fn keys(rules: &Rules, request: &Drawn) -> Vec<(Subject, Vec<u8>)> {
     assert_eq!(rules.headers(), ["x-key", "x-user", "x-tenant", "x-b"]);
     let headers: Vec<_> = rest.iter().map(|value| Some(value.as_slice())).collect();
     let request_of = Attributes { route, method, host: b"h", path, peer: request.peer, headers: &headers };
-    let selection = rules.select(&request_of).unwrap();
+    let mut room = KeyRoom::new();
+    let selection = rules.select(&request_of, &mut room).unwrap();
     assert!(!selection.overflow());
     selection
         .layers()

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tollgate_core::key::{Fingerprint, Seed};
 use tollgate_core::metrics::{Counters, Histogram, Json, Label, Prometheus, Report, Snapshot, Top, TopKeys};
-use tollgate_core::policy::{Attributes, Rules, check, record};
+use tollgate_core::policy::{Attributes, KeyRoom, Rules, check, record};
 use tollgate_core::table::{Config, OwnedTable};
 use tollgate_core::time::SECOND;
 
@@ -35,7 +35,8 @@ fn a_policy_counts_a_request_once_and_tells_whom_it_denied() {
         headers: &headers,
     };
     for _ in 0..5 {
-        let selection = rules.select(&request).unwrap();
+        let mut room = KeyRoom::new();
+        let selection = rules.select(&request, &mut room).unwrap();
         let answer = check(&rules, &table, &selection, 1_000 * SECOND);
         record(&rules, &table, &selection, &answer, &counters, Some(&top));
     }

@@ -4,7 +4,7 @@
 
 use tollgate_core::key::Seed;
 use tollgate_core::metrics::StoreMetrics;
-use tollgate_core::policy::{Attributes, Rules, Selection};
+use tollgate_core::policy::{Attributes, KeyRoom, Rules, Selection};
 use tollgate_core::redis::breaker::State;
 use tollgate_core::redis::script::Call;
 use tollgate_core::redis::store::{Host, Progress, Store, StoreConfig, Transport};
@@ -85,7 +85,8 @@ impl Machine<'_> {
 fn on_a_machine(test: impl FnOnce(&Machine<'_>)) {
     let rules = Rules::parse(RULES, Seed([1, 2])).unwrap();
     let request = Attributes { route: b"", method: b"GET", host: b"", path: b"/", peer: None, headers: &[] };
-    let selection = rules.select(&request).unwrap();
+    let mut room = KeyRoom::new();
+    let selection = rules.select(&request, &mut room).unwrap();
     let owned = OwnedTable::new(Config { capacity: 64, rows: 0, row_entries: 0 }, Seed([3, 4])).unwrap();
     let metrics = StoreMetrics::default();
     test(&Machine { table: owned.table().unwrap(), metrics: &metrics, rules: &rules, selection });

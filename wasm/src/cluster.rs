@@ -7,7 +7,7 @@ use js_sys::{Object, Uint8Array, Uint32Array};
 use tollgate_core::key::Seed;
 use tollgate_core::limit::Algorithm;
 use tollgate_core::metrics::StoreSnapshot;
-use tollgate_core::policy::{Attributes, Rules, Selection};
+use tollgate_core::policy::{Attributes, KeyRoom, Rules};
 use tollgate_core::redis::breaker::{BreakerConfig, State};
 use tollgate_core::redis::sim::{NetworkConfig, Outage, OutageKind, World, WorldConfig};
 use tollgate_core::redis::store::StoreConfig;
@@ -124,7 +124,7 @@ impl Cluster {
         let mut waits = Vec::new();
         let instances = self.world.instances();
         let mut by_instance = (vec![0u32; instances], vec![0u32; instances]);
-        let mut selection = Selection::default();
+        let mut room = KeyRoom::new();
         let mut name = String::new();
         while let Some(arrival) = self.load.next(end) {
             self.world.run_to(arrival.at);
@@ -142,7 +142,7 @@ impl Cluster {
                 headers: &headers,
             };
             // The header field is told: nothing can be missing.
-            if self.rules.select_into(&request, &mut selection).is_ok() {
+            if let Ok(selection) = self.rules.select(&request, &mut room) {
                 self.world.check(arrival.instance % instances, &self.rules, &selection, arrival.number);
             }
             note(&mut self.world, &mut self.load, &mut step, &mut waits, &mut by_instance);

@@ -4,8 +4,8 @@ use js_sys::{Array, Error, Object};
 use tollgate_core::http::{self, LIST_SIZE, PROBLEM_SIZE};
 use tollgate_core::limit::Algorithm;
 use tollgate_core::policy::{
-    self, Attributes, Explained, KeyField, OnStoreError, Outcome, RuleError, Rules as Core, Selection, Store,
-    check,
+    self, Attributes, Explained, KeyField, KeyRoom, OnStoreError, Outcome, RuleError, Rules as Core,
+    Selection, Store, check,
 };
 use tollgate_core::replay::path;
 use tollgate_core::table::{Config, OwnedTable};
@@ -136,8 +136,9 @@ impl Rules {
         let object = Object::new();
         set(&object, "client", client);
         set(&object, "considered", self.considered(request));
-        let mut selection = Selection::default();
-        if let Err(missing) = self.core.select_into(request, &mut selection) {
+        let mut room = KeyRoom::new();
+        let selection = self.core.select(request, &mut room);
+        if let Err(missing) = selection {
             let mut buffer = [0; PROBLEM_SIZE];
             let fields = http::missing_fields(missing.header, &mut buffer).map_err(refused)?;
             set(&object, "headers", value::pairs(&fields, &buffer));
@@ -150,6 +151,7 @@ impl Rules {
             set(&object, "policies", Array::new());
             return Ok(object);
         }
+        let selection = selection.unwrap_or_default();
         let answer = check(&self.core, &table, &selection, now);
         let mut buffer = [0; LIST_SIZE];
         let fields = self.core.write_fields(&selection, &answer, &mut buffer).map_err(refused)?;

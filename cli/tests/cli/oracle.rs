@@ -9,7 +9,7 @@ use std::process::Stdio;
 
 use serde_json::Value;
 use tollgate_core::key::Seed;
-use tollgate_core::policy::{Attributes, Outcome, Rules, check};
+use tollgate_core::policy::{Attributes, KeyRoom, Outcome, Rules, check};
 use tollgate_core::table::{Config, OwnedTable};
 
 use crate::common::{TWO_A_MINUTE, command, replay, rules, tollgate};
@@ -92,7 +92,8 @@ fn core(requests: &[Request]) -> Vec<Verdict> {
             peer: Some(request.peer.parse::<IpAddr>().unwrap()),
             headers: &headers,
         };
-        let selection = rules.select(&attributes).ok()?;
+        let mut room = KeyRoom::new();
+        let selection = rules.select(&attributes, &mut room).ok()?;
         let answer = check(&rules, &table, &selection, request.millis * 1_000_000);
         let outcomes = selection.layers().zip(answer.outcomes());
         let hit = outcomes.filter(|(_, outcome)| matches!(outcome, Outcome::Denied | Outcome::WouldDeny));
@@ -210,7 +211,9 @@ fn combined_logs_are_decided_as_the_core_decides() {
         let peer = Some(IpAddr::from([192, 0, (client / 256) as u8, (client % 256) as u8]));
         let request = Attributes { route: b"", method: b"GET", host: b"", path: b"/", peer, headers: &[] };
         let at = (1_795_996_800 + minute * 60 + second) * 1_000_000_000;
-        denied += usize::from(!check(&rules, &table, &rules.select(&request).unwrap(), at).allowed);
+        let mut room = KeyRoom::new();
+        let selection = rules.select(&request, &mut room).unwrap();
+        denied += usize::from(!check(&rules, &table, &selection, at).allowed);
     }
     let report = replay(TWO_A_MINUTE, log.as_bytes(), &[]);
     assert!(denied > 1000);
@@ -240,7 +243,9 @@ fn the_made_up_log_is_decided_as_the_core_decides() {
         let path = words.next().unwrap().split('?').next().unwrap().replace("%e2%82%ac", "€");
         let (method, path) = (method.as_bytes(), path.as_bytes());
         let request = Attributes { route: b"", method, host: b"", path, peer, headers: &[] };
-        let answer = check(&rules, &table, &rules.select(&request).unwrap(), second * 1_000_000_000);
+        let mut room = KeyRoom::new();
+        let selection = rules.select(&request, &mut room).unwrap();
+        let answer = check(&rules, &table, &selection, second * 1_000_000_000);
         *denied.entry(second).or_default() += u64::from(!answer.allowed);
     }
     let report = replay(RULES, log.as_bytes(), &["--buckets", "10000"]);

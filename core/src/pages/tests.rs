@@ -8,7 +8,7 @@ use std::{format, vec};
 use proptest::prelude::*;
 
 use super::*;
-use crate::policy::{Attributes, Lease};
+use crate::policy::{Attributes, KeyRoom, Lease};
 use crate::table::{Config, OwnedTable};
 use crate::time::SECOND;
 
@@ -83,7 +83,8 @@ impl World {
         let headers = [Some(user.as_bytes())];
         let request =
             Attributes { route: b"", method: b"GET", host: b"", path: b"/", peer: None, headers: &headers };
-        let selection = self.rules.select(&request).unwrap();
+        let mut room = KeyRoom::new();
+        let selection = self.rules.select(&request, &mut room).unwrap();
         let table = self.tables[worker].table().unwrap();
         let here = Here { table: &table, metrics: &self.metrics, now };
         let worker = &mut self.workers[worker];
@@ -226,7 +227,8 @@ fn what_is_given_back_may_be_taken_again() {
         let headers = [Some(&b"a"[..])];
         let request =
             Attributes { route: b"", method: b"GET", host: b"", path: b"/", peer: None, headers: &headers };
-        let selection = world.rules.select(&request).unwrap();
+        let mut room = KeyRoom::new();
+        let selection = world.rules.select(&request, &mut room).unwrap();
         let table = world.tables[0].table().unwrap();
         let here = Here { table: &table, metrics: &world.metrics, now: START + step };
         world.workers[0].give_back(&world.rules, &selection, &answer, START + step, &here);

@@ -5,6 +5,7 @@
 //! the way. A policy with a penalty makes a subject that is denied again and
 //! again wait longer each time; while it waits, its limits are not asked.
 
+use super::key::ROOM;
 use super::model::{Penalty, Policy, Rules};
 use super::penalty::Penalties;
 use super::select::{Layer, Selection};
@@ -252,7 +253,8 @@ impl<'a, 'm> Asked<'a, 'm> {
 
     fn still_waits(&mut self, place: usize, layer: &Layer<'_>, penalties: &mut impl Penalties) {
         let Some(penalty) = self.penalty(layer) else { return };
-        let wait = penalties.wait(penalties.subject(layer.subject()), &penalty, self.now);
+        let subject = penalties.subject(layer.subject(&mut [0; ROOM]).as_slice());
+        let wait = penalties.wait(subject, &penalty, self.now);
         if wait > 0 {
             let decision = self.table.peek(layer.key(), layer.limit, layer.cost, self.now);
             let retry_after = decision.retry_after.max(wait);
@@ -322,7 +324,10 @@ impl<'a, 'm> Asked<'a, 'm> {
             }
             let wait = match struck {
                 Some((policy, wait)) if policy == layer.policy => wait,
-                _ => penalties.strike(penalties.subject(layer.subject()), &penalty, self.now),
+                _ => {
+                    let subject = penalties.subject(layer.subject(&mut [0; ROOM]).as_slice());
+                    penalties.strike(subject, &penalty, self.now)
+                }
             };
             struck = Some((layer.policy, wait));
             decision.retry_after = decision.retry_after.max(wait);

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::net::IpAddr;
 
-use super::key::{Digests, digest};
+use super::key::{Digests, ROOM, SubjectKey, digest};
 use super::model::{KeyPart, PathPattern, Policy, Rules};
 use super::select::{Attributes, Missing};
 use crate::limit::Limit;
@@ -128,8 +128,11 @@ impl Rules {
                 false => self.mismatches(policy, request),
             };
             matched |= mismatches.is_empty();
-            let (subject, missing) = match self.subject(policy, request, &mut Digests::default()) {
-                Ok(subject) => (Some(subject), None),
+            let mut room = [0; ROOM];
+            let mut subject = SubjectKey::new(&mut room);
+            let told = self.put_subject(&mut subject, policy, request, &mut Digests::default());
+            let (subject, missing) = match told {
+                Ok(()) => (Some(subject), None),
                 Err(missing) => (None, Some(missing)),
             };
             let found = subject.as_ref().and_then(|subject| policy.overrides.find(subject.as_slice()));
@@ -341,6 +344,7 @@ impl fmt::Display for PathPattern {
 mod tests {
     use super::*;
     use crate::key::Seed;
+    use crate::policy::KeyRoom;
     use proptest::prelude::*;
     use std::string::ToString;
 
@@ -402,7 +406,8 @@ mod tests {
             let request = Attributes { method, ..request(path, &headers) };
             let all = rules.explain(&request);
             let applying: Vec<_> = all.iter().filter(|e| e.mismatches.is_empty()).collect();
-            match rules.select(&request) {
+            let mut room = KeyRoom::new();
+            match rules.select(&request, &mut room) {
                 Err(missing) => {
                     prop_assert_eq!(applying.iter().find_map(|e| e.missing), Some(missing));
                 }

@@ -5,10 +5,12 @@ use core::net::IpAddr;
 
 use sha2::{Digest, Sha256};
 
+use crate::limiter::MAX_LAYERS;
+
 /// Longer values are counted by their digest, so that a long one costs no room.
 const MAX_VALUE: usize = 64;
 /// Room for a policy's name, a number, and eight values, each with its length.
-const ROOM: usize = 640;
+pub(crate) const ROOM: usize = 640;
 
 /// The SHA-256 of a value.
 pub(super) fn digest(value: &[u8]) -> [u8; 32] {
@@ -40,22 +42,80 @@ impl<'a> Digests<'a> {
     }
 }
 
-/// The values of a key, one after the other, each behind its length.
-#[derive(Clone, Copy, Debug)]
-pub struct SubjectKey {
-    bytes: [u8; ROOM],
-    len: usize,
+/// Room for the keys of one request's limits, used again and again or made
+/// for each: most requests need the smaller part alone, and the other is not
+/// touched until then.
+#[derive(Clone, Debug)]
+pub struct KeyRoom {
+    few: [u8; 2 * ROOM],
+    many: Option<[u8; MAX_LAYERS * ROOM]>,
 }
 
-impl Default for SubjectKey {
-    fn default() -> Self {
-        SubjectKey { bytes: [0; ROOM], len: 0 }
+impl KeyRoom {
+    /// All of it.
+    #[must_use]
+    pub const fn new() -> KeyRoom {
+        KeyRoom { few: [0; 2 * ROOM], many: None }
+    }
+
+    pub(super) fn pieces(&mut self) -> Pieces<'_> {
+        Pieces { free: &mut self.few, many: Some(&mut self.many) }
     }
 }
 
-impl SubjectKey {
+impl Default for KeyRoom {
+    fn default() -> Self {
+        KeyRoom::new()
+    }
+}
+
+/// What is free of a [`KeyRoom`].
+pub(super) struct Pieces<'k> {
+    free: &'k mut [u8],
+    /// Taken when the first part is full.
+    many: Option<&'k mut Option<[u8; MAX_LAYERS * ROOM]>>,
+}
+
+impl<'k> Pieces<'k> {
+    /// Room for a key, whatever is in it.
+    fn key(&mut self) -> &mut [u8] {
+        if self.free.len() < ROOM
+            && let Some(many) = self.many.take()
+        {
+            self.free = many.get_or_insert([0; MAX_LAYERS * ROOM]);
+        }
+        self.free
+    }
+
+    /// A key that is written here.
+    pub(super) fn write(&mut self) -> SubjectKey<'_> {
+        SubjectKey::new(self.key())
+    }
+
+    /// So many bytes at the front are a key: they are not free any more.
+    pub(super) fn keep(&mut self, len: usize) -> &'k mut [u8] {
+        let free = core::mem::take(&mut self.free);
+        let (key, rest) = free.split_at_mut_checked(len).unwrap_or_default();
+        self.free = rest;
+        key
+    }
+}
+
+/// The values of a key, one after the other, each behind its length.
+#[derive(Debug)]
+pub(crate) struct SubjectKey<'k> {
+    bytes: &'k mut [u8],
+    len: usize,
+}
+
+impl<'k> SubjectKey<'k> {
+    /// A key without values, in [`ROOM`] bytes.
+    pub(crate) fn new(bytes: &'k mut [u8]) -> SubjectKey<'k> {
+        SubjectKey { bytes, len: 0 }
+    }
+
     /// Adds a value.
-    pub(super) fn push(&mut self, value: &[u8]) {
+    pub(crate) fn push(&mut self, value: &[u8]) {
         if value.len() <= MAX_VALUE {
             self.put(&[value.len() as u8]); // at most 64
             self.put(value);
@@ -92,22 +152,22 @@ impl SubjectKey {
         }
     }
 
-    /// Adds all that another key holds.
-    pub(super) fn append(&mut self, other: &SubjectKey) {
-        self.put(other.as_slice());
-    }
-
-    /// What was added so far.
-    #[must_use]
-    pub fn as_slice(&self) -> &[u8] {
-        self.bytes.get(..self.len).unwrap_or(&[])
-    }
-
-    fn put(&mut self, bytes: &[u8]) {
+    /// Adds bytes as they are: a key, or part of one.
+    pub(crate) fn put(&mut self, bytes: &[u8]) {
         // 8 values of at most 65 bytes, a name of 65 and a number: always room.
         if let Some(room) = self.bytes.get_mut(self.len..self.len + bytes.len()) {
             room.copy_from_slice(bytes);
             self.len += bytes.len();
         }
+    }
+
+    /// Bytes that were added so far.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// What was added so far.
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or(&[])
     }
 }

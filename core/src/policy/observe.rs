@@ -121,7 +121,7 @@ impl Rules {
 mod tests {
     use super::*;
     use crate::key::Seed;
-    use crate::policy::Attributes;
+    use crate::policy::{Attributes, KeyRoom};
     use proptest::prelude::*;
     use std::vec::Vec;
 
@@ -145,7 +145,8 @@ mod tests {
         ) {
             let rules = Rules::parse(RULES, Seed([1, 2])).unwrap();
             let headers: Vec<_> = values.iter().map(|v| v.as_deref()).collect();
-            let selection = rules.select(&request(&headers)).unwrap();
+            let mut room = KeyRoom::new();
+            let selection = rules.select(&request(&headers), &mut room).unwrap();
             for layer in selection.layers() {
                 let label = label(&rules, layer);
                 prop_assert!(!label.as_str().chars().any(char::is_control));

@@ -2,7 +2,7 @@
 
 use core::net::IpAddr;
 
-use super::key::{Digests, SubjectKey};
+use super::key::{Digests, KeyRoom, Pieces, ROOM, SubjectKey};
 use super::model::{Cost, KeyPart, Matcher, PathPattern, Policy, Rules};
 use crate::limit::Limit;
 use crate::limiter::MAX_LAYERS;
@@ -49,8 +49,9 @@ pub struct Layer<'r> {
     pub cost: u64,
     /// Do the limits come from an override?
     pub overridden: bool,
-    key: SubjectKey,
-    subject: SubjectKey,
+    key: &'r [u8],
+    /// The policy's name, at the front of the key, has so many bytes.
+    name: usize,
 }
 
 /// A request that does not tell who it comes from, and must.
@@ -107,48 +108,46 @@ impl<'r> Selection<'r> {
     }
 }
 
-impl Layer<'_> {
+impl<'r> Layer<'r> {
     /// What it is counted under: bytes that no other limit or subject has.
     #[must_use]
-    pub fn key(&self) -> &[u8] {
-        self.key.as_slice()
+    pub fn key(&self) -> &'r [u8] {
+        self.key
     }
 
     /// What its policy's penalties are counted under: the same for all its
     /// limits, and no limit's key.
-    pub(crate) fn subject(&self) -> &[u8] {
-        self.subject.as_slice()
+    pub(crate) fn subject<'s>(&self, room: &'s mut [u8; ROOM]) -> SubjectKey<'s> {
+        let (name, rest) = self.key.split_at_checked(self.name).unwrap_or_default();
+        let mut subject = SubjectKey::new(room);
+        subject.put(name);
+        subject.push(b"penalty");
+        subject.put(rest.get(2..).unwrap_or(&[])); // behind the number of the limit
+        subject
     }
 
     /// The question to ask of a table.
     #[must_use]
     pub fn request(&self) -> Request<'_> {
-        Request { key: self.key(), limit: self.limit, cost: self.cost }
+        Request { key: self.key, limit: self.limit, cost: self.cost }
     }
 }
 
 impl Rules {
     /// The limits of every policy that matches, for this request's subject.
     ///
-    /// # Errors
-    /// A policy needs an identity that is required and missing.
-    pub fn select<'r>(&'r self, request: &Attributes<'_>) -> Result<Selection<'r>, Missing<'r>> {
-        let mut selection = Selection::default();
-        self.select_into(request, &mut selection)?;
-        Ok(selection)
-    }
-
-    /// As [`select`](Self::select), into a selection that is used again and
-    /// again: it holds 20 KiB, and moving those is most of the work.
+    /// Their keys are written into `room`, 12 KiB of which few are touched: a
+    /// host that has a place for it keeps one for all its requests.
     ///
     /// # Errors
-    /// As for [`select`](Self::select); the selection is then without use.
-    pub fn select_into<'r>(
+    /// A policy needs an identity that is required and missing.
+    pub fn select<'r>(
         &'r self,
         request: &Attributes<'_>,
-        selection: &mut Selection<'r>,
-    ) -> Result<(), Missing<'r>> {
-        (selection.count, selection.overflow) = (0, false);
+        room: &'r mut KeyRoom,
+    ) -> Result<Selection<'r>, Missing<'r>> {
+        let mut selection = Selection::default();
+        let mut pieces = room.pieces();
         let (listed, default) = match self.policies.split_last() {
             Some((default, listed)) if self.has_default => (listed, Some(default)),
             _ => (self.policies.as_slice(), None),
@@ -158,13 +157,13 @@ impl Rules {
         for (place, policy) in listed.iter().enumerate() {
             if policy.matcher.matches(request) {
                 matched = true;
-                self.add(place, policy, request, &mut digests, selection)?;
+                self.add(place, policy, request, &mut digests, &mut pieces, &mut selection)?;
             }
         }
         if let (false, Some(policy)) = (matched, default) {
-            self.add(listed.len(), policy, request, &mut digests, selection)?;
+            self.add(listed.len(), policy, request, &mut digests, &mut pieces, &mut selection)?;
         }
-        Ok(())
+        Ok(selection)
     }
 
     /// The layers, one bit each, of policies that are so.
@@ -180,42 +179,49 @@ impl Rules {
         policy: &'r Policy,
         request: &Attributes<'a>,
         digests: &mut Digests<'a>,
+        pieces: &mut Pieces<'r>,
         selection: &mut Selection<'r>,
     ) -> Result<(), Missing<'r>> {
-        let subject = self.subject(policy, request, digests)?;
-        let found = policy.overrides.find(subject.as_slice());
-        let limits = found.unwrap_or(&policy.limits);
+        let mut key = pieces.write();
+        key.push(policy.name.as_bytes());
+        let name = key.len();
+        key.push(&[0]); // the number of the limit
+        let values = key.len();
+        self.put_subject(&mut key, policy, request, digests)?;
+        let found = policy.overrides.find(key.as_slice().get(values..).unwrap_or(&[]));
+        let len = key.len();
         let cost = policy.cost.of(request);
-        let mut whole = SubjectKey::default();
-        whole.push(policy.name.as_bytes());
-        whole.push(b"penalty");
-        whole.append(&subject);
-        for (index, limit) in limits.iter().enumerate() {
-            let mut key = SubjectKey::default();
-            key.push(policy.name.as_bytes());
-            key.push(&[index as u8]); // at most MAX_LAYERS limits
-            key.append(&subject);
-            let layer =
-                Layer { policy: place, index, limit, cost, overridden: found.is_some(), key, subject: whole };
-            match selection.layers.get_mut(selection.count) {
-                Some(room) => {
-                    *room = Some(layer);
-                    selection.count += 1;
-                }
-                None => selection.overflow = true,
+        let mut first: &'r [u8] = &[];
+        for (index, limit) in found.unwrap_or(&policy.limits).iter().enumerate() {
+            let Some(room) = selection.layers.get_mut(selection.count) else {
+                selection.overflow = true;
+                break;
+            };
+            if index > 0 {
+                pieces.write().put(first);
             }
+            let key = pieces.keep(len);
+            if let Some(number) = key.get_mut(name + 1) {
+                *number = index as u8; // at most MAX_LAYERS limits
+            }
+            let key: &'r [u8] = key;
+            if index == 0 {
+                first = key;
+            }
+            *room = Some(Layer { policy: place, index, limit, cost, overridden: found.is_some(), key, name });
+            selection.count += 1;
         }
         Ok(())
     }
 
-    /// The values of a policy's key.
-    pub(super) fn subject<'r, 'a>(
+    /// Adds the values of a policy's key.
+    pub(super) fn put_subject<'r, 'a>(
         &'r self,
+        key: &mut SubjectKey<'_>,
         policy: &'r Policy,
         request: &Attributes<'a>,
         digests: &mut Digests<'a>,
-    ) -> Result<SubjectKey, Missing<'r>> {
-        let mut key = SubjectKey::default();
+    ) -> Result<(), Missing<'r>> {
         let named = |named: &Option<super::model::Named>| -> Result<Option<&'a [u8]>, Missing<'r>> {
             let Some(named) = named else { return Ok(None) };
             match request.header(named.header) {
@@ -245,7 +251,7 @@ impl Rules {
                 KeyPart::Global => key.push(b""),
             }
         }
-        Ok(key)
+        Ok(())
     }
 
     /// The client's address.

@@ -335,7 +335,7 @@ const fn is_plain(byte: u8) -> bool {
 mod tests {
     use super::*;
     use crate::key::Seed;
-    use crate::policy::Attributes;
+    use crate::policy::{Attributes, KeyRoom};
     use core::str;
     use proptest::prelude::*;
     use std::string::String;
@@ -381,7 +381,8 @@ mod tests {
             peer,
             headers: &headers,
         };
-        let selection = rules.select(&request).unwrap();
+        let mut room = KeyRoom::new();
+        let selection = rules.select(&request, &mut room).unwrap();
         selection
             .layers()
             .map(|layer| (layer.policy, layer.key().to_vec(), write(rules, layer, piece)))

@@ -8,14 +8,15 @@
 //!
 //! ```
 //! use tollgate_core::key::Seed;
-//! use tollgate_core::policy::{Attributes, Rules};
+//! use tollgate_core::policy::{Attributes, KeyRoom, Rules};
 //! use tollgate_core::redis::sim::{World, WorldConfig};
 //!
 //! let rules = r#"{ "policies": [ { "name": "all", "key": ["global"], "store": "redis",
 //!                                  "limits": [ { "rate": "10/m" } ] } ] }"#;
 //! let rules = Rules::parse(rules, Seed([1, 2])).expect("legal");
 //! let request = Attributes { route: b"", method: b"GET", host: b"", path: b"/", peer: None, headers: &[] };
-//! let selection = rules.select(&request).expect("nothing is missing");
+//! let mut room = KeyRoom::new();
+//! let selection = rules.select(&request, &mut room).expect("nothing is missing");
 //! let mut world = World::new(&WorldConfig { instances: 3, ..WorldConfig::default() })?;
 //! let mut admitted = 0;
 //! for number in 0..60 {

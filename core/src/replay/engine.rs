@@ -11,7 +11,7 @@ use super::record::{MAX_HEADERS, Record};
 use super::timeline::{Kind, Timeline};
 use super::top::Top;
 use crate::limit::{Algorithm, Limit};
-use crate::policy::{Outcome, Rules, Selection, check};
+use crate::policy::{KeyRoom, Outcome, Rules, Selection, check};
 use crate::table::{Config, Table};
 use crate::time::Nanos;
 
@@ -106,8 +106,7 @@ pub(super) struct Engine<'e> {
     pub(super) rules: &'e Rules,
     pub(super) table: Table<'e>,
     pub(super) counts: &'e mut Counts,
-    /// Of the last request, to be filled again.
-    pub(super) selection: Selection<'e>,
+    pub(super) room: KeyRoom,
 }
 
 impl Engine<'_> {
@@ -128,8 +127,8 @@ impl Engine<'_> {
             *told |= value.is_some();
         }
         self.counts.totals.logged_429 += u64::from(record.was_limited);
-        let kind = match self.rules.select_into(&record.request, &mut self.selection) {
-            Ok(()) => self.decide(at),
+        let kind = match self.rules.select(&record.request, &mut self.room) {
+            Ok(selection) => decide(self.rules, &self.table, self.counts, &selection, at),
             Err(missing) => {
                 let place = self.rules.policies().iter().position(|policy| policy.name() == missing.policy);
                 if let Some(policy) = place.and_then(|place| self.counts.policies.get_mut(place)) {
@@ -148,41 +147,46 @@ impl Engine<'_> {
         *total += 1;
         self.counts.timeline.count(at, kind);
     }
+}
 
-    fn decide(&mut self, at: Nanos) -> Kind {
-        let selection = &self.selection;
-        let answer = check(self.rules, &self.table, selection, at);
-        // Logs do not tell how long a request took along with others.
-        answer.holds().iter().for_each(|hold| self.table.release(hold));
-        self.counts.totals.unlimited += u64::from(selection.is_empty());
-        self.counts.overflows += u64::from(selection.overflow());
-        let mut layers = selection.layers().zip(answer.outcomes()).peekable();
-        while let Some((layer, outcome)) = layers.next() {
-            // All limits of one policy stand together.
-            let mut worst = *outcome;
-            while let Some((_, outcome)) = layers.next_if(|(next, _)| next.policy == layer.policy) {
-                if matches!(outcome, Outcome::Denied | Outcome::WouldDeny) {
-                    worst = *outcome;
-                }
+fn decide(
+    rules: &Rules,
+    table: &Table<'_>,
+    counts: &mut Counts,
+    selection: &Selection<'_>,
+    at: Nanos,
+) -> Kind {
+    let answer = check(rules, table, selection, at);
+    // Logs do not tell how long a request took along with others.
+    answer.holds().iter().for_each(|hold| table.release(hold));
+    counts.totals.unlimited += u64::from(selection.is_empty());
+    counts.overflows += u64::from(selection.overflow());
+    let mut layers = selection.layers().zip(answer.outcomes()).peekable();
+    while let Some((layer, outcome)) = layers.next() {
+        // All limits of one policy stand together.
+        let mut worst = *outcome;
+        while let Some((_, outcome)) = layers.next_if(|(next, _)| next.policy == layer.policy) {
+            if matches!(outcome, Outcome::Denied | Outcome::WouldDeny) {
+                worst = *outcome;
             }
-            let Some(policy) = self.counts.policies.get_mut(layer.policy) else { continue };
-            policy.requests += 1;
-            policy.admitted += u64::from(answer.allowed);
-            let is_limited = match worst {
-                Outcome::Denied => {
-                    policy.denied += 1;
-                    true
-                }
-                Outcome::WouldDeny => {
-                    policy.would_deny += 1;
-                    true
-                }
-                Outcome::Admitted | Outcome::Spared => false,
-            };
-            policy.denied_by_others += u64::from(!answer.allowed && worst != Outcome::Denied);
-            let fingerprint = self.table.fingerprint(layer.key()).0;
-            self.counts.top.count(layer.policy, fingerprint, layer.key(), is_limited, answer.allowed);
         }
-        if answer.allowed { Kind::Admitted } else { Kind::Denied }
+        let Some(policy) = counts.policies.get_mut(layer.policy) else { continue };
+        policy.requests += 1;
+        policy.admitted += u64::from(answer.allowed);
+        let is_limited = match worst {
+            Outcome::Denied => {
+                policy.denied += 1;
+                true
+            }
+            Outcome::WouldDeny => {
+                policy.would_deny += 1;
+                true
+            }
+            Outcome::Admitted | Outcome::Spared => false,
+        };
+        policy.denied_by_others += u64::from(!answer.allowed && worst != Outcome::Denied);
+        let fingerprint = table.fingerprint(layer.key()).0;
+        counts.top.count(layer.policy, fingerprint, layer.key(), is_limited, answer.allowed);
     }
+    if answer.allowed { Kind::Admitted } else { Kind::Denied }
 }

@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use tollgate_core::key::Seed;
-use tollgate_core::policy::{Attributes, Rules, label};
+use tollgate_core::policy::{Attributes, KeyRoom, Rules, label};
 
 fuzz_target!(|text: &str| {
     match Rules::parse_at(text, Seed([1, 2]), 1_700_000_000_000_000_000) {
@@ -18,7 +18,8 @@ fuzz_target!(|text: &str| {
                 peer: Some([10, 0, 0, 1].into()),
                 headers: &headers,
             };
-            if let Ok(selection) = rules.select(&request) {
+            let mut room = KeyRoom::new();
+            if let Ok(selection) = rules.select(&request, &mut room) {
                 for layer in selection.layers() {
                     assert!(!label(&rules, layer).is_empty());
                 }

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use libfuzzer_sys::arbitrary::{Arbitrary, Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use tollgate_core::key::Seed;
-use tollgate_core::policy::{Attributes, Rules, check, label};
+use tollgate_core::policy::{Attributes, KeyRoom, Rules, check, label};
 use tollgate_core::table::{Config, OwnedTable};
 
 const RULES: &str = r#"{
@@ -60,8 +60,9 @@ fuzz_target!(|drawn: Drawn<'_>| {
         .take(rules.headers().len())
         .collect();
     let request = Attributes { route, method, host, path, peer: Some(drawn.peer.into()), headers: &headers };
-    let Ok(selection) = rules.select(&request) else { return };
-    let again = rules.select(&request).expect("as before");
+    let [mut room, mut other] = [(); 2].map(|()| KeyRoom::new());
+    let Ok(selection) = rules.select(&request, &mut room) else { return };
+    let again = rules.select(&request, &mut other).expect("as before");
     assert!(!selection.is_empty());
     for (layer, twin) in selection.layers().zip(again.layers()) {
         assert_eq!(layer.key(), twin.key());

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use tollgate_core::Nanos;
 use tollgate_core::key::Seed;
-use tollgate_core::policy::{Answer, Attributes, Rules, Selection};
+use tollgate_core::policy::{Answer, Attributes, KeyRoom, Rules, Selection};
 use tollgate_core::redis::sim::{Book, NetworkConfig, World, WorldConfig};
 use tollgate_core::redis::store::{Pending, StoreConfig};
 use tollgate_core::time::SECOND;
@@ -43,7 +43,7 @@ pub(crate) fn select<'r>(rules: &'r Rules, user: &str) -> Selection<'r> {
     let headers: Vec<_> = rules.headers().iter().map(|_| Some(user.as_bytes())).collect();
     let request =
         Attributes { route: b"", method: b"GET", host: b"", path: b"/", peer: None, headers: &headers };
-    rules.select(&request).expect("every identity is told")
+    rules.select(&request, Box::leak(Box::new(KeyRoom::new()))).expect("every identity is told")
 }
 
 /// One request, and what became of it.

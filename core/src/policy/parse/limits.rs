@@ -10,7 +10,7 @@ use crate::limit::{Algorithm, Anchor, Limit, MAX_LIMIT};
 use crate::limiter::MAX_LAYERS;
 use crate::policy::identity::parse_network;
 use crate::policy::json::Node;
-use crate::policy::key::{SubjectKey, digest};
+use crate::policy::key::{ROOM, SubjectKey, digest};
 use crate::policy::model::{AddressRules, Cost, KeyPart, Lease, Penalty};
 use crate::policy::overrides::Overrides;
 use crate::time::SECOND;
@@ -115,7 +115,8 @@ impl<'d> Compiler<'_, 'd> {
                 .fail(subject, format!("expected {} values, as the policy's key has parts", key.len()));
             return None;
         }
-        let mut bytes = SubjectKey::default();
+        let mut room = [0; ROOM];
+        let mut bytes = SubjectKey::new(&mut room);
         for (index, (text, part)) in items.into_iter().zip(key).enumerate() {
             let node = item(&subject.path, index, text);
             let value = self.reader.string(node)?;

@@ -8,6 +8,7 @@ use crate::decision::Decision;
 use crate::limiter::{self, MAX_LAYERS};
 use crate::metrics::StoreEvent;
 use crate::policy::check::{Asked, NONE};
+use crate::policy::key::ROOM;
 use crate::policy::penalty::Penalties;
 use crate::policy::{self, Answer, Layer, Outcome, Policy, Rules, Selection};
 use crate::time::{NEVER, Nanos};
@@ -382,7 +383,7 @@ fn held<T: Transport>(
         policy: layer.policy,
         index: layer.index,
         overridden: layer.overridden,
-        penalty: penalty.map(|penalty| (host.subject(layer.subject()), penalty)),
+        penalty: penalty.map(|penalty| (host.subject(layer.subject(&mut [0; ROOM]).as_slice()), penalty)),
     }
 }
 
