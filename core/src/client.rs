@@ -46,7 +46,8 @@
 //! process that forks makes its client after the fork.
 //!
 //! When a client is dropped, it gives back to Redis what its leases still hold,
-//! for at most a second.
+//! and what was being fetched for them when that comes: for at most a second.
+//! What a process that is killed held is lost until the limit has filled again.
 
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tollgate_core::client::{Client, ClientConfig};
 use tollgate_core::policy::{Answer, Attributes};
-use tollgate_core::redis::breaker::State;
+use tollgate_core::redis::breaker::{BreakerConfig, State};
 use tollgate_tests::redis::Server;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -296,6 +296,24 @@ fn what_a_lease_still_holds_goes_back_when_the_client_ends() {
     assert!(seen.lease_hits > 300, "{seen:?}");
     let (admitted, _) = spend(2000);
     assert!((499..=500).contains(&admitted), "{admitted}"); // a unit's age is rounded up
+}
+
+/// A breaker that would look again in an hour: that a connection was made is sign enough.
+#[test]
+fn a_connection_that_is_made_is_tried_at_once() {
+    let mut server = Server::start(&[]);
+    let mut config = config(&server);
+    let hour = 3_600_000_000_000;
+    config.store.breaker = BreakerConfig { open_for: hour, max_open: hour, ..BreakerConfig::DEFAULT };
+    config.stores = 3;
+    let rules = on_redis(r#"{ "rate": "1000000/s" }"#, r#", "timeout": "1s", "on_store_error": "allow""#);
+    let client = Client::new(&rules, &config).unwrap();
+    assert!(!ask(&client).is_degraded(0));
+    server.kill();
+    assert!(within(SECOND, || ask(&client).is_degraded(0) && client.state() == State::Open));
+    server.restart();
+    let is_back = within(5 * SECOND, || client.state() == State::Closed && !ask(&client).is_degraded(0));
+    assert!(is_back, "{:?}", client.metrics().snapshot());
 }
 
 #[test]

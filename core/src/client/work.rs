@@ -335,6 +335,7 @@ impl Shared {
         if let Some(table) = self.table.table() {
             let mut wait = RETRY.0;
             while let Some(line) = self.connect(&mut wait) {
+                self.connection_made(&table);
                 self.drive(line, &table);
             }
         }
@@ -354,7 +355,6 @@ impl Shared {
             match line {
                 Ok(line) => {
                     self.connected.fetch_add(1, Ordering::Relaxed);
-                    self.metrics.count(StoreEvent::Connected);
                     self.news.notify_all();
                     *wait = RETRY.0;
                     return Some(line);
@@ -373,6 +373,17 @@ impl Shared {
                     *wait = (*wait * 2).min(RETRY.1);
                 }
             }
+        }
+    }
+
+    /// A server has greeted us: stores whose breakers are open try it at once,
+    /// and not when that would be due.
+    fn connection_made(&self, table: &Table<'_>) {
+        self.metrics.count(StoreEvent::Connected);
+        for store in 0..self.stores.len() {
+            let mut calls = Collected::new(true);
+            self.with_store(store, table, &mut calls, Store::hurry);
+            self.send_aside(store, calls.take(), table);
         }
     }
 
@@ -462,7 +473,7 @@ impl Shared {
             && let Ok(fresh) = Line::open(&self.target, self.connect_timeout)
         {
             *line = fresh;
-            self.metrics.count(StoreEvent::Connected);
+            self.connection_made(table);
         }
         answers.broken.is_none()
     }

@@ -72,6 +72,13 @@ impl Store {
     /// A connection was made: a store that was away may be well again.
     pub fn connected<T: Transport>(&mut self, host: &mut Host<'_, '_, T>) {
         host.metrics.count(StoreEvent::Connected);
+        self.hurry(host);
+    }
+
+    /// There is a sign that the store is well: what waits before it is asked
+    /// again need not. For a connection that several stores share, which is
+    /// one connection made.
+    pub fn hurry<T: Transport>(&mut self, host: &mut Host<'_, '_, T>) {
         self.breaker.hurry(host.now);
         self.probe_if_due(host);
     }
@@ -83,8 +90,7 @@ impl Store {
         let open = host.metrics.read(StoreEvent::Open);
         if open < self.open_seen {
             host.transport.hurry(host.now);
-            self.breaker.hurry(host.now);
-            self.probe_if_due(host);
+            self.hurry(host);
         }
         self.open_seen = open;
     }
