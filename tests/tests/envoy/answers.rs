@@ -4,8 +4,9 @@ use std::process::Command;
 
 use serde_json::json;
 use tollgate_tests::envoy::{Envoy, Setup};
+use tollgate_tests::redis::Server;
 
-use super::support::{by_user, rules};
+use super::support::{by_user, in_redis, rules, statistic};
 
 #[test]
 fn every_response_says_where_the_client_stands() {
@@ -79,6 +80,22 @@ fn a_grpc_client_is_told_in_its_own_words() {
     let (status, message) = grpc(&envoy, &["x-user: g"]);
     assert_eq!(status, 8, "RESOURCE_EXHAUSTED");
     assert!(message.starts_with("The limit all is reached. Try again in 3"), "{message}");
+}
+
+/// Also when it waited for Redis to deny it.
+#[test]
+fn a_grpc_client_that_waited_is_told_in_its_own_words() {
+    let server = Server::start(&[]);
+    let more = r#", "on_store_error": "deny", "timeout": "2s""#;
+    let plugin = in_redis(r#"{ "rate": "1/h" }"#, more, "");
+    let start = || Setup::new(&plugin).redis(server.port(), 2000).start();
+    let (one, other) = (start(), start());
+    assert_eq!(one.get("/", &[("x-user", "g")]).status, 200);
+    // This one knows nothing of it.
+    let (status, message) = grpc(&other, &["x-user: g"]);
+    assert_eq!(status, 8, "RESOURCE_EXHAUSTED");
+    assert!(message.starts_with("The limit all is reached. Try again in 3"), "{message}");
+    statistic(&other, "tollgate_store_replies", 1);
 }
 
 #[test]

@@ -104,6 +104,7 @@ fn a_redis_that_is_killed_and_comes_back_empty_is_asked_again() {
     assert_eq!(load(&envoy, 1, "a"), (1, 0));
     server.kill();
     assert_eq!(load(&envoy, 20, "b"), (0, 20));
+    statistic(&envoy, "tollgate_store_breaker_open", 1);
     server.restart();
     let end = Instant::now() + Duration::from_secs(20);
     while load(&envoy, 1, "c") != (1, 0) {

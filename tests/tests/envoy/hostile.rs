@@ -3,10 +3,12 @@
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use tollgate_tests::envoy::Setup;
+use tollgate_tests::redis::Server;
 
-use super::support::{by_user, in_post, in_redis, rules};
+use super::support::{by_user, count, in_post, in_redis, rules};
 
 /// Control characters never come that far; what does is one key, and bounded.
 #[test]
@@ -35,6 +37,42 @@ fn keys_of_any_bytes_are_keys() {
         assert!(matches!(answer.status, 200 | 400) && answer.header("x-other").is_none(), "{answer:?}");
     }
     assert_eq!(envoy.get("/", &[("x-user", "sane")]).status, 200);
+}
+
+/// In Redis they are text of a few characters, and never a command.
+#[test]
+fn keys_of_any_bytes_are_keys_in_redis() {
+    let server = Server::start(&[]);
+    let more = r#", "on_store_error": "deny", "timeout": "2s""#;
+    let plugin = in_redis(r#"{ "rate": "2/h" }"#, more, "");
+    let envoy = Setup::new(&plugin).concurrency(2).redis(server.port(), 2000).start();
+    let long = "k".repeat(1 << 20);
+    let users: [&[u8]; 8] = [
+        "\u{fc}\u{20ac}".as_bytes(),
+        b"a\tb",
+        b"}{%00%0d%0a",
+        b"\"\\",
+        b"\xff\xfe\x80",
+        b"a:b#hold",
+        b"*1\\r\\n$8\\r\\nFLUSHALL",
+        long.as_bytes(),
+    ];
+    for user in users {
+        let statuses: Vec<u16> = (0..3)
+            .map(|_| {
+                let mut conn = envoy.connect();
+                conn.raw(&[b"GET / HTTP/1.1\r\nHost: a\r\nX-User: ", user, b"\r\n\r\n"].concat());
+                conn.response_to("GET").expect("an answer").status
+            })
+            .collect();
+        assert_eq!(statuses, [200, 200, 429], "{}", user[..user.len().min(80)].escape_ascii());
+    }
+    let keys: Vec<Vec<u8>> = redis::cmd("KEYS").arg("*").query(&mut server.connection()).expect("keys");
+    assert_eq!(keys.len(), users.len());
+    for key in keys {
+        let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"._~@/-%{}:".contains(byte);
+        assert!(key.len() < 256 && key.iter().all(is_plain), "{}", key.escape_ascii());
+    }
 }
 
 #[test]
@@ -78,6 +116,14 @@ fn keys_without_end_take_no_memory() {
     send(keys / 3, keys);
     let now = envoy.resident_kib();
     assert!(now < warm + 4096, "{warm} KiB, then {now} KiB");
+    // Each page has room for about 50 of them; none is idle, and who had to go is counted.
+    let evicted = || count(&envoy.admin("/stats?filter=wasmcustom.tollgate.pages"), "pages.evicted");
+    let end = Instant::now() + Duration::from_secs(10);
+    while evicted() < keys - 64 * 60 {
+        assert!(Instant::now() < end, "{} of {keys} were evicted", evicted());
+        thread::sleep(Duration::from_millis(50));
+    }
+    assert!(evicted() <= keys - 64 * 30, "{} of {keys}", evicted());
 }
 
 /// Requests as no browser makes them: each has an answer, Envoy's or ours, and the VM lives on.

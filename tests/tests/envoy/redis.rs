@@ -112,15 +112,18 @@ fn load(envoy: &Envoy, requests: u64, user: &str) -> (u64, u64, Duration) {
     (admitted, denied, slowest)
 }
 
+/// Nobody listens: each request is answered within its policy's timeout, whatever becomes of connects.
 #[test]
-fn without_redis_each_policy_does_what_it_says() {
+fn without_redis_each_policy_does_what_it_says_in_time() {
     for (choice, most) in [("allow", 40), ("deny", 0), ("local", 10)] {
         let more = format!(r#", "on_store_error": "{choice}", "timeout": "50ms""#);
         let plugin = in_redis(r#"{ "rate": "20/d" }"#, &more, r#", "instances": 2"#);
         // Nobody listens there.
         let envoy = Setup::new(&plugin).redis(1, 20).start();
-        let (admitted, denied, _) = load(&envoy, 40, "a");
+        let (admitted, denied, slowest) = load(&envoy, 40, "a");
         assert_eq!((admitted, denied), (most, 40 - most), "{choice}");
+        // 50 ms; the rest is for a busy machine.
+        assert!(slowest < Duration::from_millis(50 + 1000), "{choice}: {slowest:?}");
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tollgate_tests::envoy::Setup;
 
-use super::support::{admitted, by_user};
+use super::support::{admitted, by_user, rules};
 
 #[test]
 fn workers_together_admit_exactly_the_limit() {
@@ -50,4 +50,25 @@ fn requests_in_flight_are_given_back_when_they_end() {
         conn.request("GET", "/", &[("x-user", "a")]);
         assert_eq!(conn.response_to("GET").expect("an answer").status, 200);
     }
+}
+
+/// Who is denied again and again waits longer each time, whichever worker it comes to.
+#[test]
+fn a_penalty_is_every_workers() {
+    let plugin = rules(
+        r#""identity": { "user": { "header": "x-user" } },
+           "policies": [ { "name": "login", "key": ["user"], "limits": [ { "rate": "5/s" } ],
+                           "penalty": { "base": "60s", "factor": 2, "max": "1h" } } ]"#,
+    );
+    let envoy = Setup::new(&plugin).concurrency(4).start();
+    // One connection is one worker's: it counts one denial, and the others that follow are none.
+    let sum = admitted(&envoy, 1, 10, &[("x-user", "a")]);
+    assert!((5..=6).contains(&sum), "{sum}: the sixth may have come a fifth of a second later");
+    thread::sleep(Duration::from_millis(1200)); // the bucket is full again
+    for _ in 0..40 {
+        let answer = envoy.get("/", &[("x-user", "a")]);
+        let wait = answer.number("retry-after");
+        assert!(answer.status == 429 && (50..=60).contains(&wait), "{} {wait}", answer.status);
+    }
+    assert_eq!(envoy.get("/", &[("x-user", "b")]).status, 200);
 }
