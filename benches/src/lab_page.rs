@@ -33,6 +33,7 @@ struct Frames {
 struct Replay {
     wall_ms: f64,
     longest_gap_ms: f64,
+    longest_work_ms: f64,
 }
 
 pub(crate) fn rows(options: &Options) -> Vec<Row> {
@@ -78,7 +79,7 @@ pub(crate) fn rows(options: &Options) -> Vec<Row> {
         ]);
     }
     if options.wants("lab/replay") {
-        let Replay { wall_ms, longest_gap_ms } =
+        let Replay { wall_ms, longest_gap_ms, longest_work_ms } =
             run("replay_bench.mjs", if options.quick { "1" } else { "5" });
         rows.extend([
             Row::absolute(
@@ -94,6 +95,13 @@ pub(crate) fn rows(options: &Options) -> Vec<Row> {
                 "ms",
                 longest_gap_ms,
                 100.0,
+            ),
+            Row::absolute(
+                "lab/replay-work",
+                "of that, the longest that the page's own code takes at once, in any round",
+                "ms",
+                longest_work_ms,
+                50.0,
             ),
         ]);
     }

@@ -67,7 +67,7 @@ export async function mount(host, page) {
   const curve = chart({
     caption: "Tokens over time", unit: "tokens; dots are requests, where they left the bucket",
     series: [
-      { name: "capacity", label: "capacity", kind: "soft" }, { name: "tokens", label: "tokens", kind: "accent" },
+      { name: "capacity", label: "capacity", kind: "soft", spans: true }, { name: "tokens", label: "tokens", kind: "accent" },
       { name: "allowed", label: "allowed", kind: "dots" }, { name: "rejected", label: "rejected", kind: "dots-denied" }],
   });
   const why = whyPane();
@@ -287,17 +287,12 @@ export async function mount(host, page) {
     text(figures.full.value, tokens >= line.limit.burst ? "now" : wait(next.resetAfter));
     text(stateOfClock, clock(line.now));
     drawCurve();
-    const ms = Number((line.now - START) / 1_000_000n);
-    const most = Math.ceil((Number((line.end - START) / 1_000_000n) + 2000) / 10_000) * 10_000;
-    if (scrubber.max !== String(most)) {
-      scrubber.max = String(most);
-    }
-    if (scrubber.valueAsNumber !== ms) {
-      scrubber.value = String(ms);
-    }
     if (time - lastRead > READING || readable) {
       lastRead = time;
       readable = false;
+      const ms = (instant) => Number((instant - START) / 1_000_000n);
+      scrubber.max = String(Math.ceil((ms(line.end) + 2000) / 10_000) * 10_000);
+      scrubber.value = String(ms(line.now));
       scrubber.setAttribute("aria-valuetext", clock(line.now));
       read();
     }
@@ -310,27 +305,29 @@ export async function mount(host, page) {
     const to = Math.max(Number(line.now - START) / 1e9, SPAN);
     const from = to - SPAN;
     const columns = { at: [from], capacity: [line.limit.burst], tokens: [null], allowed: [null], rejected: [null] };
+    const put = (at, capacity, tokens, mark) => {
+      columns.at.push(at);
+      columns.capacity.push(capacity);
+      columns.tokens.push(tokens);
+      columns.allowed.push(mark === 1 ? tokens : null);
+      columns.rejected.push(mark === 2 ? tokens : null);
+    };
     const { points } = line;
-    let start = points.length;
-    while (start > 0 && Number(points[start - 1].at - START) / 1e9 >= from) {
-      start -= 1;
+    let first = points.length;
+    while (first > 0 && points[first - 1].seconds >= from) {
+      first -= 1;
     }
-    for (let i = Math.max(start - 1, 0); i < points.length; i++) {
-      const point = points[i];
-      if (point.at > line.now) {
+    for (let i = Math.max(first - 1, 0); i < points.length; i++) {
+      const { at, seconds, tokens, mark } = points[i];
+      if (at > line.now) {
         break;
       }
-      columns.at.push(Math.max(Number(point.at - START) / 1e9, from));
-      columns.capacity.push(line.limit.burst);
-      columns.tokens.push(point.tokens);
-      columns.allowed.push(point.mark === 1 ? point.tokens : null);
-      columns.rejected.push(point.mark === 2 ? point.tokens : null);
+      put(Math.max(seconds, from), null, tokens, mark);
     }
-    columns.at.push(to);
-    columns.capacity.push(line.limit.burst);
-    columns.tokens.push(null);
-    columns.allowed.push(null);
-    columns.rejected.push(null);
+    if (line.isPast) {
+      put(Math.max(Number(line.now - START) / 1e9, from), null, line.state.tokens, 0); // in the midst of a line
+    }
+    put(to, line.limit.burst, null, 0);
     curve.draw(columns);
   }
 
@@ -409,8 +406,11 @@ export async function mount(host, page) {
   return () => line.free();
 }
 
+/** What stands in an element is only written where it is another. */
+const written = new WeakMap();
 function text(element, value) {
-  if (element.textContent !== value) {
+  if (written.get(element) !== value) {
+    written.set(element, value);
     element.textContent = value;
   }
 }

@@ -15,7 +15,7 @@ export const SECOND = 1_000_000_000n;
 export const MOST = 1_000_000;
 /** Requests before now whose answers are kept. */
 export const RECENT = 60;
-/** Points of the curve that are kept: 60 a second, and two for each request. */
+/** Points of the curve that are kept: two for each request, and where a line bends. */
 const POINTS = 6000;
 /** Of a jump in time, points between. */
 const BETWEEN = 48n;
@@ -42,7 +42,7 @@ export class Timeline {
     this.sent = 0;        // requests; so many of `times` are theirs
     this.times ??= new BigUint64Array(1024);
     this.recent = [];     // of the latest before now: { n, at, decision, stored, before, after, spec }
-    this.points = [];     // { at, tokens, mark }
+    this.points = [];     // { at, seconds, tokens, mark }
     this.actions = [];
     this.asked = 0;       // requests before now
     this.allowed = 0;     // of those
@@ -58,8 +58,15 @@ export class Timeline {
     this.bucket = this.limit = null;
   }
 
+  /** What the bucket holds now; asked once for each instant at which nothing happens. */
   get state() {
-    return this.bucket.state(this.now);
+    const { now, bucket, asked } = this;
+    const change = this.changes[this.changed - 1];
+    const { known } = this;
+    if (known?.now !== now || known.bucket !== bucket || known.asked !== asked || known.change !== change) {
+      this.known = { now, bucket, asked, change, state: bucket.state(now) };
+    }
+    return this.known.state;
   }
 
   get isPast() {
@@ -145,7 +152,7 @@ export class Timeline {
 
   /** Asks the bucket, and keeps what was answered. */
   ask(at) {
-    const before = this.bucket.state(at);
+    const before = at === this.now ? this.state : this.bucket.state(at);
     const stored = this.bucket.state(before.latest);
     const decision = this.bucket.check(at);
     this.asked += 1;
@@ -162,6 +169,7 @@ export class Timeline {
   change(spec) {
     this.forgetFuture();
     const limit = limitOf(spec); // throws before anything is changed
+    this.put(this.state.tokens, 0);
     this.limit.free();
     this.limit = limit;
     this.bucket.setLimit(limit, this.now);
@@ -170,7 +178,7 @@ export class Timeline {
     }
     this.changes.push({ index: this.sent, at: this.now, spec });
     this.changed = this.changes.length;
-    this.note();
+    this.put(this.state.tokens, 0); // the line jumps
     this.did("l", spec);
   }
 
@@ -244,12 +252,19 @@ export class Timeline {
     return answer;
   }
 
+  /** A point of the curve. Between requests it is straight: a point in the midst of a line is not kept. */
   note() {
-    this.put(this.state.tokens, 0);
+    const { tokens } = this.state;
+    const [before, last] = this.points.slice(-2);
+    const isFull = (count) => count >= this.limit.burst;
+    if (last?.mark === 0 && before && before.at < last.at && isFull(before.tokens) === isFull(last.tokens) && isFull(last.tokens) === isFull(tokens)) {
+      this.points.pop();
+    }
+    this.put(tokens, 0);
   }
 
   put(tokens, mark) {
-    this.points.push({ at: this.now, tokens, mark });
+    this.points.push({ at: this.now, seconds: Number(this.now - START) / 1e9, tokens, mark });
     if (this.points.length > POINTS) {
       this.points.splice(0, POINTS / 4);
     }

@@ -18,9 +18,9 @@ const KINDS = {
 };
 
 /**
- * @param {{ caption: string, unit: string, series: { name: string, label: string, kind: keyof typeof KINDS }[],
+ * @param {{ caption: string, unit: string, series: { name: string, label: string, kind: keyof typeof KINDS, spans?: boolean }[],
  *           isTime?: boolean, isWhole?: boolean }} options `isTime`: the columns' `at` is seconds since 1970,
- *   not since the start; `isWhole`: values are counts
+ *   not since the start; `isWhole`: values are counts; a series that `spans` goes on where it has no values
  * @returns {{ element: HTMLElement, draw: (columns: Record<string, (number | null)[]> & { at: number[] }) => void }}
  */
 export function chart({ caption, unit, series, isTime = false, isWhole = false }) {
@@ -28,19 +28,25 @@ export function chart({ caption, unit, series, isTime = false, isWhole = false }
   const element = h("figure", { class: "plot" },
     h("figcaption", {}, caption, " ", h("span", { class: "hint" }, `(${unit})`)), holder);
   let plot = null;
+  const colours = new Map(); // asked of the style once a theme, not in each frame
+  const colour = (name) => {
+    if (!colours.has(name)) {
+      colours.set(name, getComputedStyle(element).getPropertyValue(name).trim());
+    }
+    return colours.get(name);
+  };
 
   function make() {
-    const colour = (name) => getComputedStyle(element).getPropertyValue(name).trim();
     const axis = { stroke: () => colour("--soft"), grid: { stroke: () => colour("--line"), width: 1 }, ticks: { show: false } };
     const at = isTime
       ? (tick) => new Date(tick * 1000).toISOString().slice(11, 16)
       : (tick) => `${tick} s`;
-    const lines = series.map(({ label, kind }) => {
+    const lines = series.map(({ label, kind, spans }) => {
       const [name, width, dash] = KINDS[kind];
       const stroke = () => colour(name);
       return width === 0
-        ? { label, stroke, width, paths: () => null, points: { show: true, size: 6, fill: stroke } }
-        : { label, stroke, width, dash, points: { show: false } };
+        ? { label, stroke, width, paths: () => null, points: { show: true, size: 6, width: 0, fill: stroke } }
+        : { label, stroke, width, dash, spanGaps: spans, points: { show: false } };
     });
     plot = new uPlot({
       width: holder.clientWidth, height: HEIGHT,
@@ -60,6 +66,7 @@ export function chart({ caption, unit, series, isTime = false, isWhole = false }
 
   function repaint() {
     if (element.isConnected) {
+      colours.clear();
       plot.redraw(false);
     } else {
       document.removeEventListener("lab:theme", repaint); // the section was left

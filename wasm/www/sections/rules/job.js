@@ -60,12 +60,12 @@ function end(how) {
 }
 
 /** How it stands, in a sentence or two. */
-export function told({ name, progress, done, error }) {
+export function told({ name, done, error }) {
   if (error) {
     return error;
   }
   if (!done) {
-    return progress ? `Reading ${name}: ${plural(progress.lines, "line")} …` : `Reading ${name} …`;
+    return `Reading ${name} …`;
   }
   const { report: { requests, denied, keys }, lines, ms } = done;
   if (requests === 0) {

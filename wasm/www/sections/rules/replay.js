@@ -7,6 +7,9 @@ import { begin, cancel, CANCELLED, current, isRunning, label, told, watch } from
 
 const FORMATS = [["auto", "told by its first lines"], ["combined", "combined (NGINX, Apache)"], ["json", "JSON lines"], ["csv", "CSV with a heading"]];
 
+/** Rows of policies that are shown: a table of thousands would hold the page up. */
+const POLICIES = 100;
+
 export function mountReplay(host) {
   let rules = null;
   let shown = null; // the job whose result stands there
@@ -20,6 +23,7 @@ export function mountReplay(host) {
   const stop = h("button", { type: "button", hidden: true, onclick: cancel }, "Cancel");
   const progress = h("progress", { max: "1", value: "0", hidden: true, "aria-label": "Part of the log that is read" });
   const status = h("p", { class: "told", role: "status" }, "No log yet.");
+  const lines = h("span", { class: "hint number" }); // not in the status: that is read out
   const drop = h("div", { class: "drop",
     ondragover: (event) => { event.preventDefault(); drop.classList.add("is-over"); },
     ondragleave: () => drop.classList.remove("is-over"),
@@ -46,13 +50,14 @@ export function mountReplay(host) {
     ],
   });
   const byPolicy = table("By policy", ["Policy", "Requests", "Admitted", "Denied", "Denied by others", "Would deny", "Unidentified"]);
+  const morePolicies = h("p", { class: "hint" });
   const byKey = table("By key, those denied most first", ["Policy", "Key", "Denied", "Admitted"]);
   const byTime = table("Over time (UTC)", ["From", "Admitted", "Denied", "Unidentified"]);
   const notes = h("ul", { class: "notices" });
   const faults = h("div");
   const results = h("div", { class: "results", hidden: true }, stale, figures, notes, faults, timeline.element,
     h("details", {}, h("summary", {}, "The same as a table"), byTime.element),
-    byPolicy.element, byKey.element,
+    byPolicy.element, morePolicies, byKey.element,
     h("div", { class: "buttons" },
       h("button", { type: "button", onclick: () => download("replay.json", "application/json", shown.done.json) }, "Download JSON"),
       h("button", { type: "button", onclick: () => download("replay.csv", "text/csv", shown.done.csv) }, "Download CSV")));
@@ -62,7 +67,7 @@ export function mountReplay(host) {
     h("div", { class: "two" },
       h("div", {}, h("p", {}, "A made-up night of a small shop, 100,000 lines:"), sample, drop),
       h("div", {}, field("Or paste lines of a log", pasted), field("Its format", format), paste)),
-    h("div", { class: "buttons" }, again, stop, progress), status, results);
+    h("div", { class: "buttons" }, again, stop, progress, lines), status, results);
 
   function replayPasted() {
     if (pasted.value.trim() === "") {
@@ -89,7 +94,10 @@ export function mountReplay(host) {
     if (job === null) {
       return;
     }
-    status.textContent = told(job);
+    if (status.textContent !== told(job)) {
+      status.textContent = told(job);
+    }
+    lines.textContent = isRunning() && job.progress ? `${plural(job.progress.lines, "line")} …` : "";
     if (job.error && job.error !== CANCELLED) {
       results.hidden = true; // they are another log's
     } else if (job.done && job !== shown) {
@@ -123,7 +131,10 @@ export function mountReplay(host) {
       h("summary", {}, `Faults of the log: ${plural(unreadable, "line")} that cannot be read, ${count(late)} out of order`),
       h("ul", {}, first.map(({ line, reason }) => h("li", {}, `Line ${count(line)}: ${reason}`)),
         report.faults.first_out_of_order.map((line) => h("li", {}, `Line ${count(line)}: older than one before it`))))]));
-    byPolicy.fill(report.policies.map((row) => [row.name, row.requests, row.admitted, row.denied, row.denied_by_others, row.would_deny, row.unidentified]));
+    const policies = [...report.policies].sort((a, b) => b.denied + b.would_deny - a.denied - a.would_deny).slice(0, POLICIES);
+    byPolicy.fill(report.policies.filter((row) => policies.includes(row)).map((row) => [row.name, row.requests, row.admitted, row.denied, row.denied_by_others, row.would_deny, row.unidentified]));
+    morePolicies.textContent = report.policies.length > POLICIES
+      ? `Of ${count(report.policies.length)} policies the ${POLICIES} that deny most; the downloads have all.` : "";
     byKey.fill(report.keys.slice(0, 20).map((row) => [row.policy, h("code", {}, label(row.key)), row.exact ? row.denied : `≤ ${count(row.denied)}`, row.exact ? row.admitted : `≥ ${count(row.admitted)}`]));
     byTime.fill(report.buckets.map((row) => [when(row.time, true), row.admitted, row.denied, row.unidentified]));
     results.hidden = false;

@@ -8,8 +8,8 @@
 import init, { Replay } from "../../pkg/full.js";
 import { sampleLog } from "./sample-log.js";
 
-/** Bytes that pass between two words to the page. */
-const CHUNK = 256 << 10;
+/** ms between two words to the page. */
+const PAUSE = 100;
 const TOP = 50;
 
 const ready = init();
@@ -55,8 +55,8 @@ async function read(blob, replay) {
       return;
     }
     const lines = replay.push(value);
-    if (bytes - told >= CHUNK || told === 0) {
-      told = bytes;
+    if (performance.now() - told >= PAUSE) {
+      told = performance.now();
       self.postMessage({ lines, bytes, size });
     }
   }
