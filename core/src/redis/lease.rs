@@ -221,7 +221,10 @@ impl Leases {
         pot.spent = pot.spent.saturating_add(cost);
         match (more, is_urgent) {
             (0, _) => {}
-            (_, false) => (pot.asking_until, pot.asking_id) = (until, id),
+            (_, false) => {
+                (pot.asking_until, pot.asking_id) = (until, id);
+                pot.spent_then = pot.spent;
+            }
             (_, true) => (pot.urgent_until, pot.urgent_id) = (until, id),
         }
         more
@@ -238,7 +241,7 @@ impl Leases {
             // A store that has none to spare is not asked for more at once.
             let pause = if grant.units == 0 { now.saturating_add(grant.ttl / 16) } else { 0 };
             (pot.asking_until, pot.asking_id) = (pause, 0);
-            pot.used_meanwhile = pot.spent; // counted since it was sent
+            pot.used_meanwhile = pot.spent.saturating_sub(pot.spent_then);
         }
         if pot.urgent_id == grant.id {
             (pot.urgent_until, pot.urgent_id) = (0, 0);
@@ -365,20 +368,18 @@ impl Leases {
     /// then. None when no pot holds any.
     #[must_use]
     pub fn next_over(&self) -> Option<Nanos> {
-        self.due.next()
+        self.due.first(&self.pots).map(|(at, _)| at)
     }
 
     /// Units whose time is over at `now`, those first that were over first.
     /// They stay until [`went_back`](Self::went_back) is told.
     pub fn over(&mut self, now: Nanos) -> Option<Unspent> {
-        while self.due.next().is_some_and(|at| at <= now) {
-            let place = self.due.place()?;
+        while let Some((_, place)) = self.due.first(&self.pots).filter(|(at, _)| *at <= now) {
             let pot = self.pots.get(place)?;
             if let Some(lot) = pot.lots.iter().find(|lot| lot.units > 0 && lot.expires_at <= now) {
                 return Some(lot.unspent(place, pot.key));
             }
-            self.due.pop(&mut self.pots);
-            self.due.note(place, &mut self.pots);
+            self.due.pass(&mut self.pots);
         }
         None
     }
@@ -423,8 +424,8 @@ impl Leases {
             self.evicted += 1;
         }
         let place = set + way;
-        let due = pot.due; // the place's, not the key's
-        *self.pots.get_mut(place)? = Pot { key, touched: now, due, ..Pot::default() };
+        let turn = pot.turn; // the place's, not the key's
+        *self.pots.get_mut(place)? = Pot { key, touched: now, turn, ..Pot::default() };
         Some(place)
     }
 }

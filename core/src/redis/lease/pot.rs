@@ -1,6 +1,7 @@
 //! One key's pot: what was fetched for it and not spent, and what the store
 //! said of it.
 
+use super::due::Turn;
 use super::{FEW, Grant, TOLD, Told, Unspent};
 use crate::decision::Decision;
 use crate::policy::Lease;
@@ -32,7 +33,9 @@ pub(super) struct Pot {
     /// The same of a request that found the pot empty meanwhile.
     pub(super) urgent_until: Nanos,
     pub(super) urgent_id: u64,
-    /// Units that were spent while the last call for more was under way.
+    /// What was spent when the last call for more was sent, and the units that
+    /// were while it was under way.
+    pub(super) spent_then: u64,
     pub(super) used_meanwhile: u64,
     pub(super) touched: Nanos,
     pub(super) told_at: Nanos,
@@ -47,8 +50,8 @@ pub(super) struct Pot {
     /// The store is being told, until it answers or this is over.
     pub(super) owing_until: Nanos,
     pub(super) told: [Told; TOLD],
-    /// Where it stands in the order of what is over; 0 where it does not.
-    pub(super) due: Nanos,
+    /// Its turn to be looked at.
+    pub(super) turn: Turn,
 }
 
 /// Units of one grant.
@@ -80,7 +83,7 @@ impl Pot {
 
     /// When the first of its units are over.
     pub(super) fn first_over(&self) -> Option<Nanos> {
-        self.lots.iter().filter(|lot| lot.units > 0).map(|lot| lot.expires_at.max(1)).min()
+        self.lots.iter().filter(|lot| lot.units > 0).map(|lot| lot.expires_at).min()
     }
 
     /// Takes units that are live, the older ones first.
