@@ -1,8 +1,9 @@
 //! The lab's page in a real Chromium: frames while requests stream, the bytes
-//! of a first visit, and an access log replayed in the page.
+//! of a first visit, and an access log replayed in the page; and the package
+//! that it is made with, deciding in Node.
 //!
-//! The measuring is done in the page, by `tests/lab/frames.mjs` and
-//! `tests/lab/replay_bench.mjs`, which check what they measured. Chromium
+//! The measuring is done there, by `frames.mjs`, `replay_bench.mjs` and
+//! `node_bench.mjs` of `tests/lab`, which check what they measured. Chromium
 //! draws here without a GPU; a frame lasts 16.7 ms at 60 a second.
 
 use std::path::{Path, PathBuf};
@@ -34,6 +35,15 @@ struct Replay {
     wall_ms: f64,
     longest_gap_ms: f64,
     longest_work_ms: f64,
+}
+
+/// Decisions a second.
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Decisions {
+    tollgate: f64,
+    limiter: f64,
+    rate_limiter_flexible: f64,
 }
 
 pub(crate) fn rows(options: &Options) -> Vec<Row> {
@@ -104,6 +114,17 @@ pub(crate) fn rows(options: &Options) -> Vec<Row> {
                 50.0,
             ),
         ]);
+    }
+    if options.wants("lab/node") {
+        let Decisions { tollgate, limiter, rate_limiter_flexible } =
+            run("node_bench.mjs", if options.quick { "1" } else { "5" });
+        for (id, peer, name) in [
+            ("lab/node", rate_limiter_flexible, "rate-limiter-flexible, in memory"),
+            ("lab/node-plain", limiter, "limiter, in a Map"),
+        ] {
+            let what = "decisions for 10,000 keys in Node, on one core";
+            rows.push(Row::new(id, what, "decisions/s", tollgate, peer, name).higher());
+        }
     }
     rows
 }
