@@ -57,6 +57,7 @@ test("five of ten at once, and a second later exactly two of ten", async () => {
 test("the same as a scenario that is one press away", async () => {
   await press("The burst of ten");
   await shows({ allowed: "7", rejected: "13", clock: "1.000 s" });
+  await page.getByText("ten at once, a second, ten again. Drag the time back to see it happen.").waitFor();
 });
 
 test("an answer has the fields of a gateway, and the arithmetic behind it", async () => {

@@ -80,6 +80,21 @@ for (const [name, start] of [["NGINX", startNginx], ["Envoy", startEnvoy]]) {
       await page.close();
     });
 
+    test("a_key_that_no_header_field_can_carry_is_said_and_not_sent", async () => {
+      const page = await open(browser, gateway.url, "live");
+      const key = page.getByLabel("X-Api-Key");
+      await page.waitForFunction(() => document.querySelector("fieldset input[type=text]").value.startsWith("lab-"));
+      const before = await key.inputValue();
+      await key.fill("schlüssel");
+      await key.blur();
+      await page.getByText(`“${before}” is still what is sent.`).waitFor();
+      await page.getByRole("button", { name: "Send one" }).click();
+      await answered(page, 1);
+      assert.equal(await told(page), "1 answer, as predicted.");
+      faultless(page);
+      await page.close();
+    });
+
     test("answers_two_limits_as_predicted", async () => {
       const page = await open(browser, gateway.url, "live?place=api%2Forders");
       await slide(page, "Burst", 15);

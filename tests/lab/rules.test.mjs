@@ -169,6 +169,51 @@ test("one_is_told_as_one", async () => {
   }
 });
 
+test("a_replay_is_read_out_when_it_begins_and_ends_and_not_between", async () => {
+  const page = await open(browser, gateway.url, "rules?example=night");
+  await page.getByRole("button", { name: "To the log, below" }).click();
+  assert.equal(await page.evaluate(() => document.activeElement.id), "rules-log");
+  await page.evaluate(() => {
+    globalThis.read = [];
+    const status = document.querySelector(".told[role=status]");
+    new MutationObserver(() => globalThis.read.push(status.textContent)).observe(status, { childList: true, characterData: true, subtree: true });
+  });
+  await page.getByRole("button", { name: "Try last night" }).click();
+  await replayed(page);
+  const read = await page.evaluate(() => globalThis.read);
+  assert.equal(read.length, 2, read.join(" | "));
+  assert.match(read[0], /^Reading last night's log/);
+  faultless(page);
+  await page.close();
+});
+
+test("of_many_policies_those_that_deny_most_are_shown_and_it_is_said", async () => {
+  const page = await open(browser, gateway.url, "rules");
+  const policies = Array.from({ length: 150 }, (_, i) => ({ name: `p${i}`, match: { path: `/${i}` }, key: ["ip"], limits: [{ rate: "1/m" }] }));
+  await write(page, JSON.stringify({ policies }));
+  await page.getByText("The rules are right: 150 policies").waitFor();
+  const [line] = sampleLog(1000).split("\n");
+  await page.getByLabel("Or paste lines").fill(`${line.replace(/"GET \S+/, '"GET /149')}\n`.repeat(3));
+  await page.getByRole("button", { name: "Replay what is pasted" }).click();
+  await replayed(page);
+  const rows = page.locator('[aria-label="By policy"] tbody tr');
+  assert.equal(await rows.count(), 100);
+  assert.match(await rows.last().textContent(), /^p149312/); // three came, one was admitted, two were denied
+  await page.getByText("Of 150 policies the 100 that deny most are shown").waitFor();
+  faultless(page);
+  await page.close();
+});
+
+test("a_line_that_is_no_header_field_is_said_and_nothing_is_asked", async () => {
+  const page = await open(browser, gateway.url, "rules?example=keys");
+  await page.getByLabel(/Header fields/).fill("X-Api-Key: shop-a\nshop-a");
+  await page.getByRole("button", { name: "Send", exact: true }).click();
+  assert.match(await page.locator(".answer").textContent(), /^“shop-a” is no header field/);
+  assert.equal(await page.locator(".request ~ .raw").textContent(), "", "no other request's answer stands there");
+  faultless(page);
+  await page.close();
+});
+
 test("the_tester_answers_as_nginx_does", async () => {
   const page = await open(browser, gateway.url, "rules");
   const rules = readFileSync(`${ROOT}wasm/demo/rules.json`, "utf8");

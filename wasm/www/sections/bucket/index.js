@@ -121,13 +121,18 @@ export async function mount(host, page) {
 
   const fullNote = h("p", { class: "error" });
 
+  const presetHint = h("p", { class: "hint" }, "A scenario is played at once, and the clock stands after it.");
   const presets = h("div", { class: "buttons presets", role: "group", "aria-label": "Scenarios" }, PRESETS.map(([name, hint, preset]) =>
-    h("button", { type: "button", title: hint, onclick: () => { load(preset); page.announce(`${name}: ${hint}. ${counts()}`); } }, name)));
-  const reset = h("button", { type: "button", onclick: () => { restart(); save(); page.announce("Reset: the bucket is full."); } }, "Reset");
+    h("button", { type: "button", title: hint, onclick: () => {
+      load(preset);
+      presetHint.textContent = `${name}: ${hint}. Drag the time back to see it happen.`;
+      page.announce(`${name}: ${hint}. ${counts()}`);
+    } }, name)));
+  const reset = h("button", { type: "button", onclick: () => { restart(); save(); presetHint.textContent = ""; page.announce("Reset: the bucket is full."); } }, "Reset");
   const families = choice(FAMILIES, family, (value) => { family = value; dirty = readable = true; save(); });
 
   host.append(
-    presets,
+    presets, presetHint,
     h("div", { class: "bucket-grid" },
       h("section", { class: "card bucket-view", "aria-label": "The bucket" }, picture.element,
         h("dl", { class: "figures" }, Object.values(figures).map(({ element }) => element))),

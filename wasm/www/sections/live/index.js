@@ -57,10 +57,11 @@ function mountGateway(host, page, gateway, Rules, first) {
     page.setState({ place: path });
     clear();
   });
-  const key = h("input", { type: "text", maxlength: "64", spellcheck: "false", autocomplete: "off", pattern: "[\\x21-\\x7e]*", onchange: () => clear() });
-  const tenant = h("input", { type: "text", maxlength: "64", spellcheck: "false", autocomplete: "off", value: "shop-a", pattern: "[\\x21-\\x7e]*", onchange: () => clear() });
-  const keyField = field("X-Api-Key", key, "Another key is another bucket.");
-  const tenantField = field("X-Tenant", tenant, "Leave it empty for a 401.");
+  const [key, tenant] = [headerInput(() => clear()), headerInput(() => clear())];
+  const keyField = field("X-Api-Key", key.input, "Another key is another bucket.");
+  const tenantField = field("X-Tenant", tenant.input, "Leave it empty for a 401.");
+  keyField.append(key.error);
+  tenantField.append(tenant.error);
   const burst = slider({ label: "Burst", unit: "requests", min: 2, max: 100, value: 10 });
   const rate = slider({ label: "Stream", unit: "a second", min: 1, max: 50, value: 30 });
   const sendOne = h("button", { type: "button", class: "primary", onclick: () => guarded(() => fire(1)) }, "Send one");
@@ -98,7 +99,7 @@ function mountGateway(host, page, gateway, Rules, first) {
         h("details", {}, h("summary", {}, "The gateway's rules"), rulesShown))));
 
   const isOrders = () => place.value === "api/orders";
-  const headers = () => (isOrders() ? (tenant.value ? { "X-Tenant": tenant.value } : {}) : (key.value ? { "X-Api-Key": key.value } : {}));
+  const headers = () => (isOrders() ? (tenant.value() ? { "X-Tenant": tenant.value() } : {}) : (key.value() ? { "X-Api-Key": key.value() } : {}));
   const request = () => ({ method: "GET", host: location.host, path: new URL(place.value, location.href).pathname, peer: "127.0.0.1", headers: headers() });
 
   async function fire(times) {
@@ -236,8 +237,8 @@ function mountGateway(host, page, gateway, Rules, first) {
 
   async function newClient() {
     const name = Math.random().toString(36).slice(2, 8);
-    key.value = `lab-${name}`;
-    tenant.value = `shop-${name}`;
+    key.set(`lab-${name}`);
+    tenant.set(`shop-${name}`);
     try {
       const now = await (await fetch(gateway.rules, { cache: "no-store" })).text();
       if (now !== rulesText) {
@@ -258,6 +259,27 @@ function mountGateway(host, page, gateway, Rules, first) {
     endStream();
     model.free();
   };
+}
+
+/** A field for a value of a header field: what cannot be one is told beside it, and the last that can is sent. */
+function headerInput(onChange) {
+  let now = "";
+  const error = h("p", { class: "error", role: "alert" });
+  const input = h("input", { type: "text", maxlength: "64", spellcheck: "false", autocomplete: "off", onchange: () => {
+    if (/^[\x21-\x7e]*$/.test(input.value)) {
+      set(input.value);
+      onChange();
+    } else {
+      error.textContent = `Letters, digits and signs of ASCII, without a space. “${now}” is still what is sent.`;
+      input.setAttribute("aria-invalid", "true");
+    }
+  } });
+  function set(value) {
+    now = input.value = value;
+    error.textContent = "";
+    input.setAttribute("aria-invalid", "false");
+  }
+  return { input, error, set, value: () => now };
 }
 
 /** How many answers were as predicted, and what the others were. */

@@ -39,8 +39,10 @@ export async function mount(host, page) {
     onchange: async () => opened.files[0] && open(opened.files[0]) });
   const testerHost = h("div");
   const replayHost = h("div");
+  const logTitle = h("h2", { id: "rules-log", tabindex: "-1" }, "A log");
   host.append(
-    h("p", {}, "Rules, requests and logs stay in this browser: this page sends them nowhere."),
+    h("p", {}, "Rules, requests and logs stay in this browser: this page sends them nowhere. ",
+      h("button", { type: "button", class: "link", onclick: () => { logTitle.scrollIntoView(); logTitle.focus({ preventScroll: true }); } }, "To the log, below")),
     h("div", { class: "two" },
       h("section", { class: "card", "aria-labelledby": "rules-file" },
         h("h2", { id: "rules-file" }, "Rules file"),
@@ -49,7 +51,7 @@ export async function mount(host, page) {
           h("button", { type: "button", onclick: () => opened.click() }, "Open a file"), opened,
           h("button", { type: "button", onclick: () => download("rules.json", "application/json", text) }, "Download the rules"))),
       h("section", { class: "card", "aria-labelledby": "rules-request" }, h("h2", { id: "rules-request" }, "One request"), testerHost)),
-    h("section", { "aria-labelledby": "rules-log" }, h("h2", { id: "rules-log" }, "A log"), replayHost));
+    h("section", { "aria-labelledby": "rules-log" }, logTitle, replayHost));
 
   const [{ openEditor }, core] = await Promise.all([import("./editor.js"), import("../../pkg/full.js")]);
   await core.default();

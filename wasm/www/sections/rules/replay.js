@@ -9,6 +9,7 @@ const FORMATS = [["auto", "told by its first lines"], ["combined", "combined (NG
 
 /** Rows of policies that are shown: a table of thousands would hold the page up. */
 const POLICIES = 100;
+const KEYS = 20;
 
 export function mountReplay(host) {
   let rules = null;
@@ -51,13 +52,14 @@ export function mountReplay(host) {
   });
   const byPolicy = table("By policy", ["Policy", "Requests", "Admitted", "Denied", "Denied by others", "Would deny", "Unidentified"]);
   const morePolicies = h("p", { class: "hint" });
+  const moreKeys = h("p", { class: "hint" });
   const byKey = table("By key, those denied most first", ["Policy", "Key", "Denied", "Admitted"]);
   const byTime = table("Over time (UTC)", ["From", "Admitted", "Denied", "Unidentified"]);
   const notes = h("ul", { class: "notices" });
   const faults = h("div");
   const results = h("div", { class: "results", hidden: true }, stale, figures, notes, faults, timeline.element,
     h("details", {}, h("summary", {}, "The same as a table"), byTime.element),
-    byPolicy.element, morePolicies, byKey.element,
+    byPolicy.element, morePolicies, byKey.element, moreKeys,
     h("div", { class: "buttons" },
       h("button", { type: "button", onclick: () => download("replay.json", "application/json", shown.done.json) }, "Download JSON"),
       h("button", { type: "button", onclick: () => download("replay.csv", "text/csv", shown.done.csv) }, "Download CSV")));
@@ -133,9 +135,10 @@ export function mountReplay(host) {
         report.faults.first_out_of_order.map((line) => h("li", {}, `Line ${count(line)}: older than one before it`))))]));
     const policies = [...report.policies].sort((a, b) => b.denied + b.would_deny - a.denied - a.would_deny).slice(0, POLICIES);
     byPolicy.fill(report.policies.filter((row) => policies.includes(row)).map((row) => [row.name, row.requests, row.admitted, row.denied, row.denied_by_others, row.would_deny, row.unidentified]));
-    morePolicies.textContent = report.policies.length > POLICIES
-      ? `Of ${count(report.policies.length)} policies the ${POLICIES} that deny most; the downloads have all.` : "";
-    byKey.fill(report.keys.slice(0, 20).map((row) => [row.policy, h("code", {}, label(row.key)), row.exact ? row.denied : `≤ ${count(row.denied)}`, row.exact ? row.admitted : `≥ ${count(row.admitted)}`]));
+    morePolicies.textContent = `Denied by others: this policy would have admitted it, and is not charged. Would deny: in a dry run.${
+      report.policies.length > POLICIES ? ` Of ${count(report.policies.length)} policies the ${POLICIES} that deny most are shown; the downloads have all.` : ""}`;
+    moreKeys.textContent = report.keys.length > KEYS ? `The first ${KEYS}; the downloads have ${report.keys.length}.` : "";
+    byKey.fill(report.keys.slice(0, KEYS).map((row) => [row.policy, h("code", {}, label(row.key)), row.exact ? row.denied : `≤ ${count(row.denied)}`, row.exact ? row.admitted : `≥ ${count(row.admitted)}`]));
     byTime.fill(report.buckets.map((row) => [when(row.time, true), row.admitted, row.denied, row.unidentified]));
     results.hidden = false;
     timeline.draw({

@@ -59,7 +59,11 @@ export function mountTester(host, Rules) {
   }
 
   function request() {
-    const lines = headers.value.split("\n").map((line) => line.trim()).filter((line) => line.includes(":"));
+    const lines = headers.value.split("\n").map((line) => line.trim()).filter((line) => line !== "");
+    const wrong = lines.find((line) => !/^[!#$%&'*+.^_`|~\w-]+\s*:/.test(line));
+    if (wrong !== undefined) {
+      throw new Error(`“${wrong.slice(0, 40)}” is no header field: it has a name, a colon and a value, as “X-Api-Key: shop-a”. Nothing was asked.`);
+    }
     return {
       method: method.value, host: domain.value.trim(), path: path.value.trim() || "/", route: route.value.trim(),
       peer: peer.value.trim() || undefined,
@@ -82,7 +86,10 @@ export function mountTester(host, Rules) {
       show(answer, times, passed);
     } catch (error) {
       status.textContent = error.message;
-      status.dataset.status = "wrong";
+      status.dataset.status = "denied";
+      raw.textContent = ""; // it is another request's
+      client.textContent = "";
+      considered.replaceChildren();
     }
   }
 
