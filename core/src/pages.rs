@@ -330,6 +330,19 @@ impl<B: Blobs> Transport for Pages<B> {
         true // the next call tells
     }
 
+    fn peek(&mut self, asks: &[Ask<'_>], cost: u64, now: Nanos) -> Option<Nanos> {
+        let first = asks.first()?;
+        let is_long = asks.iter().any(|ask| is_long(ask.limit));
+        let read = self.blobs.read(self.place(unmarked(first.key), is_long)).ok()?;
+        let bytes = read.as_ref().map_or(&[][..], |(bytes, _)| bytes.as_ref());
+        let now = step_back(now, page::latest(bytes));
+        let wait = |ask: &Ask<'_>| {
+            let found = page::find(bytes, self.hash.fingerprint(ask.key).0, ask.limit, now);
+            found.map_or(0, |mut state| state.decide(ask.limit, now, cost, 0).retry_after)
+        };
+        asks.iter().map(wait).max()
+    }
+
     fn strikes(&mut self) -> Option<&mut dyn Strikes> {
         Some(self)
     }

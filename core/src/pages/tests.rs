@@ -283,6 +283,26 @@ fn who_is_to_wait_waits_at_every_worker_and_longer_each_time() {
     assert_eq!(a_denial(&mut world, now + 60 * SECOND), SECOND);
 }
 
+/// The manual's own example, each request at another worker.
+#[test]
+fn who_waits_as_long_as_told_is_admitted_under_a_penalty() {
+    let policy = WITH_PENALTY.replace("2/s", "5/m").replace("60s", "15m");
+    let mut world = World::new(&policy, 4, 8);
+    for worker in 0..5 {
+        assert!(world.check(worker % 4, "a", START).allowed);
+    }
+    for (place, (at, wait)) in
+        [(0, 12_000), (500, 11_500), (2_000, 10_000), (5_000, 7_000), (9_500, 8_000), (13_000, 4_500)]
+            .into_iter()
+            .enumerate()
+    {
+        let answer = world.check(place % 4, "a", START + at * 1_000_000);
+        let told = answer.decision().map(|decision| decision.retry_after);
+        assert_eq!((answer.allowed, told), (false, Some(wait * 1_000_000)), "at {at} ms");
+    }
+    assert!(world.check(3, "a", START + 17_500_000_000).allowed);
+}
+
 #[test]
 fn strikes_of_several_workers_at_once_are_all_counted() {
     let mut world = World::new(WITH_PENALTY, 4, 8);

@@ -25,7 +25,7 @@ use alloc::vec::Vec;
 
 use super::breaker::{Breaker, BreakerConfig, State};
 use super::lease::Leases;
-use super::script::Call;
+use super::script::{Ask, Call};
 use super::share::Share;
 use crate::key::Fingerprint;
 use crate::limit::Limit;
@@ -38,6 +38,7 @@ use flight::Flight;
 
 mod background;
 mod begin;
+mod blocked;
 pub mod fallback;
 mod finish;
 mod flight;
@@ -64,6 +65,13 @@ pub trait Transport {
     /// again need not.
     fn hurry(&mut self, now: Nanos) {
         let _ = now;
+    }
+
+    /// How long until all of these have room for `cost`, where that takes no
+    /// call; none where it does.
+    fn peek(&mut self, asks: &[Ask<'_>], cost: u64, now: Nanos) -> Option<Nanos> {
+        let _ = (asks, cost, now);
+        None
     }
 
     /// Where the denials of subjects are counted that have a penalty; none

@@ -47,7 +47,9 @@ impl Store {
         let mut asked = Asked::new(rules, host.table, selection, remote, host.now);
         asked.before(selection, host);
         let mut seen = [None; MAX_LAYERS];
-        if !asked.answer.denied() {
+        if asked.answer.denied() {
+            self.wait_for_limits(rules, selection, remote, &mut asked, host);
+        } else {
             self.look_up(rules, selection, remote, &mut asked, &mut seen, host);
             if asked.answer.denied() {
                 asked.strike(selection, host);
@@ -361,7 +363,7 @@ impl Store {
 /// Takes the limit's own numbers into the pot's key: a pot of other limits is
 /// another pot.
 #[inline]
-fn mixed(pot: u64, layer: &Layer<'_>) -> u64 {
+pub(super) fn mixed(pot: u64, layer: &Layer<'_>) -> u64 {
     let limit = layer.limit;
     let numbers = limit.limit() << 32 ^ limit.burst() ^ limit.period() ^ limit.meaning[0].rotate_left(17);
     (pot ^ numbers).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29)
