@@ -103,6 +103,7 @@ imports! { "env":
     fn proxy_set_tick_period_milliseconds(period: u32);
     fn proxy_get_buffer_bytes(kind: u32, start: usize, max: usize, data: *mut *mut u8, len: *mut usize);
     fn proxy_get_header_map_value(map: u32, key: *const u8, key_len: usize, data: *mut *mut u8, len: *mut usize);
+    fn proxy_get_header_map_pairs(map: u32, data: *mut *mut u8, len: *mut usize);
     fn proxy_replace_header_map_value(map: u32, key: *const u8, key_len: usize, value: *const u8, len: usize);
     fn proxy_get_property(path: *const u8, path_len: usize, data: *mut *mut u8, len: *mut usize);
     fn proxy_get_shared_data(key: *const u8, key_len: usize, data: *mut *mut u8, len: *mut usize, cas: *mut u32);
@@ -328,6 +329,36 @@ pub(crate) fn header(map: Map, name: &str) -> Result<Option<Vec<u8>>, Status> {
         // SAFETY: the host reads a name, and writes a pointer and a length.
         unsafe { proxy_get_header_map_value(map as u32, name.as_ptr(), name.len(), data, len) }
     })
+}
+
+/// All header fields, as [`pairs`] has them; none where the host has them not
+/// all at once.
+pub(crate) fn headers(map: Map) -> Option<Vec<u8>> {
+    let bytes = handed(|data, len| {
+        // SAFETY: the host writes a pointer and a length.
+        unsafe { proxy_get_header_map_pairs(map as u32, data, len) }
+    });
+    bytes.ok().flatten()
+}
+
+/// Each name in what [`headers`] gave, and from where to where its value is;
+/// as far as the host's numbers are right.
+pub(crate) fn each_pair(bytes: &[u8], mut pair: impl FnMut(&[u8], (usize, usize))) {
+    let number = |place: usize| {
+        let four = bytes.get(place..)?.first_chunk()?;
+        usize::try_from(u32::from_le_bytes(*four)).ok()
+    };
+    let count = number(0).unwrap_or(0);
+    let mut start = count.saturating_mul(8).saturating_add(4);
+    for place in (0..count).map(|pair| pair.saturating_mul(8).saturating_add(4)) {
+        let (Some(name), Some(value)) = (number(place), number(place.saturating_add(4))) else { return };
+        let name_end = start.saturating_add(name);
+        let value_start = name_end.saturating_add(1); // behind a NUL
+        let value_end = value_start.saturating_add(value);
+        let Some(name) = bytes.get(start..name_end).filter(|_| value_end < bytes.len()) else { return };
+        pair(name, (value_start, value_end));
+        start = value_end.saturating_add(1);
+    }
 }
 
 /// Sets a header field, in place of those of its name.

@@ -49,8 +49,8 @@ pub(crate) extern "C" fn proxy_on_tick(context: u32) {
 
 /// A request's header fields are there.
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn proxy_on_request_headers(context: u32, _: usize, _: u32) -> u32 {
-    with(Action::Continue, |vm| vm.request(context)) as u32
+pub(crate) extern "C" fn proxy_on_request_headers(context: u32, count: usize, _: u32) -> u32 {
+    with(Action::Continue, |vm| vm.request(context, count)) as u32
 }
 
 /// A piece of a request's body is there.

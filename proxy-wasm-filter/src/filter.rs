@@ -1,24 +1,23 @@
 //! One plugin: its rules, and how its requests are asked.
 
-use std::net::IpAddr;
-
 use tollgate_core::http::LIST_SIZE;
 use tollgate_core::key::Seed;
 use tollgate_core::metrics::StoreMetrics;
 use tollgate_core::pages::{self, Pages, Workers};
-use tollgate_core::policy::{Answer, Attributes, KeyRoom, MAX_HEADERS, Rules, Selection, Uses};
+use tollgate_core::policy::{Answer, KeyRoom, MAX_HEADERS, Rules, Selection};
 use tollgate_core::redis::engine;
 use tollgate_core::redis::store::{Pending, Progress};
 use tollgate_core::table::{self, OwnedTable, Table};
 use tollgate_core::time::Nanos;
 
-use crate::abi::{self, Action, Map};
+use crate::abi::{self, Action};
 use crate::answer::{answered, deny_missing};
 use crate::clock::Clock;
 use crate::config::{Counting, Embedded};
+use crate::look::Wanted;
 use crate::pages::{HostPages, seed};
 use crate::redis::{Redis, Told};
-use crate::request::{Look, Parts, Request};
+use crate::request::Request;
 use crate::stats::Stats;
 
 /// What every worker keeps for itself: penalties of policies in Redis, and
@@ -32,7 +31,7 @@ const TICK: u32 = 100;
 pub(crate) struct Filter {
     context: u32,
     rules: Rules,
-    uses: Uses,
+    wanted: Wanted,
     counts: Counts,
     table: OwnedTable,
     metrics: Box<StoreMetrics>,
@@ -148,10 +147,10 @@ impl Filter {
         let counts = Counts { pages, redis, is_local };
         let seed = Seed(abi::random().map_err(refused)?);
         let table = OwnedTable::new(TABLE, seed).map_err(|error| format!("table: {error}"))?;
-        let (uses, stats, text) = (rules.uses(), Stats::new(&rules), vec![0; LIST_SIZE]);
+        let (wanted, stats, text) = (Wanted::new(&rules), Stats::new(&rules), vec![0; LIST_SIZE]);
         Ok(Filter {
             context,
-            uses,
+            wanted,
             counts,
             table,
             metrics: Box::default(),
@@ -239,7 +238,7 @@ impl Filter {
     pub(crate) fn told(&mut self, answer: &Answer, request: &mut Request) -> Action {
         request.pending = None;
         let mut headers = [None; MAX_HEADERS];
-        let attributes = attributes(&request.look, &mut headers);
+        let attributes = self.wanted.attributes(&request.look, &mut headers);
         match self.rules.select(&attributes, &mut self.room) {
             Ok(selection) => {
                 let Some(table) = self.table.table() else { return Action::Continue }; // it was made
@@ -284,7 +283,7 @@ impl Filter {
     /// A request that is gone was admitted by the pages, and waited for Redis.
     fn forget(&mut self, request: &Request, ours: &Answer) {
         let mut headers = [None; MAX_HEADERS];
-        let attributes = attributes(&request.look, &mut headers);
+        let attributes = self.wanted.attributes(&request.look, &mut headers);
         let selection = self.rules.select(&attributes, &mut self.room);
         let (Ok(selection), Some(table)) = (selection, self.table.table()) else { return };
         let here = Step { table: &table, metrics: &self.metrics, now: self.clock.latest() };
@@ -326,12 +325,13 @@ impl Filter {
         self.clock.now()
     }
 
-    /// Asks all limits of a request; answers it when one denies.
-    pub(crate) fn request(&mut self, context: u32, request: &mut Request) -> Action {
+    /// Asks all limits of a request, which has so many header fields; answers it
+    /// when one denies.
+    pub(crate) fn request(&mut self, context: u32, count: usize, request: &mut Request) -> Action {
         let now = self.now();
-        self.look(&mut request.look);
+        self.wanted.look(count, &mut request.look);
         let mut headers = [None; MAX_HEADERS];
-        let attributes = attributes(&request.look, &mut headers);
+        let attributes = self.wanted.attributes(&request.look, &mut headers);
         let action = match self.rules.select(&attributes, &mut self.room) {
             Err(missing) => {
                 self.stats.unidentified();
@@ -364,24 +364,6 @@ impl Filter {
         self.flush_from(context); // a pot that is low asks for more
         action
     }
-
-    /// Fetches what the rules look at: each part is a call to the host.
-    fn look(&self, look: &mut Look) {
-        let header = |uses: bool, name: &str| match uses {
-            true => abi::header(Map::Request, name).ok().flatten().unwrap_or_default(),
-            false => Vec::new(),
-        };
-        look.parts = Parts {
-            route: if self.uses.route { route() } else { Vec::new() },
-            method: header(self.uses.method, ":method"),
-            host: header(self.uses.host, ":authority"),
-            path: header(self.uses.path, ":path"),
-            peer: if self.uses.peer { peer() } else { None },
-        };
-        look.headers.clear();
-        let values = self.rules.headers().iter().map(|name| abi::header(Map::Request, name).ok().flatten());
-        look.headers.extend(values);
-    }
 }
 
 /// What the counts are asked with.
@@ -399,48 +381,4 @@ impl Step<'_, '_> {
     fn redis(&self) -> engine::Here<'_, '_> {
         engine::Here { table: self.table, metrics: self.metrics, now: self.now }
     }
-}
-
-/// A request as the rules look at it.
-fn attributes<'a>(look: &'a Look, room: &'a mut [Option<&'a [u8]>; MAX_HEADERS]) -> Attributes<'a> {
-    let parts = &look.parts;
-    for (room, value) in room.iter_mut().zip(&look.headers) {
-        *room = value.as_deref();
-    }
-    Attributes {
-        route: &parts.route,
-        method: &parts.method,
-        host: without_port(&parts.host),
-        path: without_query(&parts.path),
-        peer: parts.peer,
-        headers: room.get(..look.headers.len()).unwrap_or(&[]),
-    }
-}
-
-/// What the route's metadata says, `tollgate: { route: … }`; else its name.
-fn route() -> Vec<u8> {
-    let metadata = abi::property("xds\0route_metadata\0filter_metadata\0tollgate\0route");
-    let name = || abi::property("xds\0route_name").ok().flatten();
-    metadata.ok().flatten().filter(|route| !route.is_empty()).or_else(name).unwrap_or_default()
-}
-
-/// Who the host says opened the connection.
-fn peer() -> Option<IpAddr> {
-    let address = abi::property("source\0address").ok().flatten()?;
-    let address = std::str::from_utf8(&address).ok()?;
-    let socket = address.parse::<std::net::SocketAddr>().map(|socket| socket.ip());
-    socket.or_else(|_| address.parse()).ok()
-}
-
-fn without_port(host: &[u8]) -> &[u8] {
-    let end = match host.iter().position(|byte| *byte == b']') {
-        Some(bracket) => bracket.saturating_add(1),
-        None => host.iter().position(|byte| *byte == b':').unwrap_or(host.len()),
-    };
-    host.get(..end).unwrap_or(host)
-}
-
-fn without_query(path: &[u8]) -> &[u8] {
-    let end = path.iter().position(|byte| matches!(byte, b'?' | b'#')).unwrap_or(path.len());
-    path.get(..end).unwrap_or(path)
 }

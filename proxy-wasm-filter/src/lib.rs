@@ -9,8 +9,8 @@
 //! - [`vm`]: the contexts of one VM, which is one worker.
 //! - [`clock`]: what time it is.
 //! - [`config`]: the plugin's configuration.
-//! - [`filter`], [`request`]: the rules of one plugin, and a request's way
-//!   through them.
+//! - [`filter`], [`request`], [`look`]: the rules of one plugin, a request's
+//!   way through them, and what they look at.
 //! - [`answer`]: what is said to it.
 //! - [`stats`]: what is counted.
 //! - [`pages`]: the blobs that the workers share.
@@ -41,6 +41,7 @@ mod config;
 mod exports;
 mod filter;
 mod frames;
+mod look;
 mod pages;
 mod posts;
 mod redis;

@@ -1,7 +1,5 @@
 //! What is kept of a request until its response is sent and it is over.
 
-use std::net::IpAddr;
-
 use tollgate_core::http::Fields;
 use tollgate_core::policy::Answer;
 use tollgate_core::redis::store::Pending;
@@ -10,6 +8,7 @@ use tollgate_core::time::Nanos;
 
 use crate::abi::{self, Map};
 use crate::frames::Unframer;
+use crate::look::Look;
 
 /// Empty at first, and used again and again.
 #[derive(Debug, Default)]
@@ -28,24 +27,6 @@ pub(crate) struct Request {
     pub(crate) unframer: Unframer,
 }
 
-/// A request as far as the rules look at it.
-#[derive(Debug, Default)]
-pub(crate) struct Look {
-    pub(crate) parts: Parts,
-    /// The values of the header fields that the rules name.
-    pub(crate) headers: Vec<Option<Vec<u8>>>,
-}
-
-/// Parts that are no header fields, or not by their names.
-#[derive(Debug, Default)]
-pub(crate) struct Parts {
-    pub(crate) route: Vec<u8>,
-    pub(crate) method: Vec<u8>,
-    pub(crate) host: Vec<u8>,
-    pub(crate) path: Vec<u8>,
-    pub(crate) peer: Option<IpAddr>,
-}
-
 /// Header fields of a response, and what its end gives back.
 #[derive(Debug, Default)]
 pub(crate) struct Reply {
@@ -58,8 +39,7 @@ pub(crate) struct Reply {
 
 impl Request {
     pub(crate) fn clear(&mut self) {
-        self.look.parts = Parts::default();
-        self.look.headers.clear();
+        self.look.clear();
         self.reply.forget_fields();
         self.reply.values.clear();
         self.reply.holds.clear();

@@ -13,9 +13,10 @@ use crate::request::Request;
 #[derive(Debug, Default)]
 pub(crate) struct Vm {
     plugins: Ids<Plugin>,
-    requests: Ids<(u32, Request)>,
+    requests: Ids<(u32, Box<Request>)>,
     /// Room of requests that are over.
-    spare: Vec<Request>,
+    #[expect(clippy::vec_box, reason = "it goes to and fro, and is large")]
+    spare: Vec<Box<Request>>,
 }
 
 #[derive(Debug)]
@@ -137,10 +138,10 @@ impl Vm {
         filter.flush();
     }
 
-    pub(crate) fn request(&mut self, context: u32) -> Action {
+    pub(crate) fn request(&mut self, context: u32, count: usize) -> Action {
         let Some((parent, request)) = self.requests.get_mut(&context) else { return Action::Continue };
         match self.plugins.get_mut(parent) {
-            Some(Plugin::Filter(filter)) => filter.request(context, request),
+            Some(Plugin::Filter(filter)) => filter.request(context, count, request),
             _ => Action::Continue,
         }
     }

@@ -1,0 +1,159 @@
+//! A request as far as the rules look at it.
+//!
+//! A value that the host hands over costs more than all else that is done for
+//! a request: it calls the VM for memory each time, and prepares itself anew
+//! for that. All header fields at once cost as much as one, and a little for
+//! each of them. So they are asked for together, unless there are many more
+//! than the rules name.
+
+use std::net::IpAddr;
+
+use tollgate_core::policy::{Attributes, MAX_HEADERS, Rules};
+
+use crate::abi::{self, Map};
+
+/// For each field that the rules name, so many may come along with it.
+const WORTH: usize = 8;
+
+/// What the rules look at.
+#[derive(Debug)]
+pub(crate) struct Wanted {
+    route: bool,
+    peer: bool,
+    method: Option<usize>,
+    host: Option<usize>,
+    path: Option<usize>,
+    /// Where those begin that the rules name.
+    headers: usize,
+    /// Fields, those of the request line among them.
+    names: Vec<String>,
+}
+
+/// What a request has of it; kept, as one that waited is looked at again.
+#[derive(Debug, Default)]
+pub(crate) struct Look {
+    route: Vec<u8>,
+    peer: Option<IpAddr>,
+    bytes: Vec<u8>,
+    /// Where in the bytes the value of each wanted field is.
+    values: Vec<Option<(usize, usize)>>,
+}
+
+impl Look {
+    /// As new. What a request tells may be large; room for where it is is not.
+    pub(crate) fn clear(&mut self) {
+        (self.route, self.peer, self.bytes) = (Vec::new(), None, Vec::new());
+        self.values.clear();
+    }
+}
+
+impl Wanted {
+    pub(crate) fn new(rules: &Rules) -> Wanted {
+        let uses = rules.uses();
+        let mut names = Vec::new();
+        let mut place = |is_used: bool, name: &str| {
+            is_used.then(|| {
+                names.push(name.to_owned());
+                names.len().saturating_sub(1)
+            })
+        };
+        let method = place(uses.method, ":method");
+        let host = place(uses.host, ":authority");
+        let path = place(uses.path, ":path");
+        let headers = names.len();
+        names.extend(rules.headers().iter().cloned());
+        Wanted { route: uses.route, peer: uses.peer, method, host, path, headers, names }
+    }
+
+    /// Asks the host, whose request has so many fields.
+    pub(crate) fn look(&self, count: usize, look: &mut Look) {
+        look.route = if self.route { route() } else { Vec::new() };
+        look.peer = if self.peer { peer() } else { None };
+        look.bytes.clear();
+        look.values.clear();
+        look.values.resize(self.names.len(), None);
+        if self.names.is_empty() {
+            return;
+        }
+        let all =
+            if count <= self.names.len().saturating_mul(WORTH) { abi::headers(Map::Request) } else { None };
+        match all {
+            Some(bytes) => {
+                abi::each_pair(&bytes, |name, value| self.found(name, value, &mut look.values));
+                look.bytes = bytes;
+            }
+            None => self.one_by_one(look),
+        }
+    }
+
+    /// Of fields that stand twice the first one counts, as for the host.
+    fn found(&self, name: &[u8], value: (usize, usize), values: &mut [Option<(usize, usize)>]) {
+        for (wanted, room) in self.names.iter().zip(values) {
+            if room.is_none() && name.eq_ignore_ascii_case(wanted.as_bytes()) {
+                *room = Some(value);
+            }
+        }
+    }
+
+    fn one_by_one(&self, look: &mut Look) {
+        for (name, room) in self.names.iter().zip(&mut look.values) {
+            let Ok(Some(value)) = abi::header(Map::Request, name) else { continue };
+            let start = look.bytes.len();
+            look.bytes.extend_from_slice(&value);
+            *room = Some((start, look.bytes.len()));
+        }
+    }
+
+    /// The request as the core takes it.
+    pub(crate) fn attributes<'a>(
+        &self,
+        look: &'a Look,
+        room: &'a mut [Option<&'a [u8]>; MAX_HEADERS],
+    ) -> Attributes<'a> {
+        let value = |place: usize| {
+            let (start, end) = (*look.values.get(place)?)?;
+            look.bytes.get(start..end)
+        };
+        let part = |place: Option<usize>| place.and_then(value).unwrap_or(&[]);
+        let count = self.names.len().saturating_sub(self.headers);
+        for (room, place) in room.iter_mut().zip(self.headers..self.names.len()) {
+            *room = value(place);
+        }
+        Attributes {
+            route: &look.route,
+            method: part(self.method),
+            host: without_port(part(self.host)),
+            path: without_query(part(self.path)),
+            peer: look.peer,
+            headers: room.get(..count).unwrap_or(&[]),
+        }
+    }
+}
+
+/// What the route's metadata says, `tollgate: { route: … }`; else its name.
+fn route() -> Vec<u8> {
+    let metadata = abi::property("xds\0route_metadata\0filter_metadata\0tollgate\0route");
+    let name = || abi::property("xds\0route_name").ok().flatten();
+    metadata.ok().flatten().filter(|route| !route.is_empty()).or_else(name).unwrap_or_default()
+}
+
+/// Who the host says opened the connection.
+fn peer() -> Option<IpAddr> {
+    let address = abi::property("source\0address").ok().flatten()?;
+    let address = std::str::from_utf8(&address).ok()?;
+    let socket = address.parse::<std::net::SocketAddr>().map(|socket| socket.ip());
+    socket.or_else(|_| address.parse()).ok()
+}
+
+fn without_port(host: &[u8]) -> &[u8] {
+    let end = match host.iter().position(|byte| *byte == b']') {
+        Some(bracket) => bracket.saturating_add(1),
+        None => host.iter().position(|byte| *byte == b':').unwrap_or(host.len()),
+    };
+    host.get(..end).unwrap_or(host)
+}
+
+fn without_query(path: &[u8]) -> &[u8] {
+    let end = path.iter().position(|byte| matches!(byte, b'?' | b'#')).unwrap_or(path.len());
+    path.get(..end).unwrap_or(path)
+}
