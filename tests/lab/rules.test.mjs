@@ -93,6 +93,16 @@ test("last_night_is_told_as_the_command_tells_it", async () => {
   const shown = await page.locator(".figure", { hasText: "Denied" }).locator("dd.number").textContent();
   assert.equal(shown, expected.denied.toLocaleString("en"));
   assert.match(await page.locator(".results .table-scroll", { hasText: "By key" }).textContent(), /ip=203\.0\.113\.66/);
+  // What is told of the night is what the numbers say.
+  await page.getByText("What was behind it").click();
+  const story = await page.locator("details", { hasText: "What was behind it" }).textContent();
+  const of = (address) => expected.keys.find(({ key }) => key[0].value === address);
+  const [harvester, guesser] = ["203.0.113.66", "198.51.100.23"].map(of);
+  const told = (value) => value.toLocaleString("en");
+  assert.ok(story.includes(`${told(harvester.admitted)} of ${told(harvester.admitted + harvester.denied)}`));
+  assert.ok(story.includes(`of ${told(guesser.admitted + guesser.denied)} attempts, ${told(guesser.admitted)}`));
+  assert.deepEqual(expected.keys.filter(({ denied }) => denied > 0).map(({ key }) => key[0].value).sort(),
+    [...Array.from({ length: 12 }, (_, i) => `10.0.0.${10 + i}`), "198.51.100.23", "203.0.113.66"]);
   faultless(page);
   await page.close();
 });

@@ -3,6 +3,8 @@
 
 import { chart } from "../common/chart.js";
 import { choice, count, download, field, h, percent, plural, table } from "../common/parts.js";
+import { EXAMPLES } from "./examples.js";
+import { STORY } from "./sample-log.js";
 import { begin, cancel, CANCELLED, current, isRunning, label, told, watch } from "./job.js";
 
 const FORMATS = [["auto", "told by its first lines"], ["combined", "combined (NGINX, Apache)"], ["json", "JSON lines"], ["csv", "CSV with a heading"]];
@@ -57,9 +59,10 @@ export function mountReplay(host) {
   const byTime = table("Over time (UTC)", ["From", "Admitted", "Denied", "Unidentified"]);
   const notes = h("ul", { class: "notices" });
   const faults = h("div");
+  const story = h("details", { hidden: true }, h("summary", {}, "What was behind it"), h("ul", {}, STORY.map((text) => h("li", {}, text))));
   const results = h("div", { class: "results", hidden: true }, stale, figures, notes, faults, timeline.element,
     h("details", {}, h("summary", {}, "The same as a table"), byTime.element),
-    byPolicy.element, morePolicies, byKey.element, moreKeys,
+    byPolicy.element, morePolicies, byKey.element, moreKeys, story,
     h("div", { class: "buttons" },
       h("button", { type: "button", onclick: () => download("replay.json", "application/json", shown.done.json) }, "Download JSON"),
       h("button", { type: "button", onclick: () => download("replay.csv", "text/csv", shown.done.csv) }, "Download CSV")));
@@ -105,6 +108,7 @@ export function mountReplay(host) {
     } else if (job.done && job !== shown) {
       shown = job;
       fill(job.done);
+      story.hidden = !job.source.sample || job.rules !== EXAMPLES[0].text; // its numbers are of these rules
     } else if (job.progress?.size > 0) {
       progress.value = job.progress.bytes / job.progress.size;
     } else {

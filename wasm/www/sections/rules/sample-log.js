@@ -24,6 +24,14 @@ const AGENTS = [
 export const HARVESTER = "203.0.113.66";
 export const GUESSER = "198.51.100.23";
 
+/** What was behind it, for who has looked for himself. */
+export const STORY = [
+  `${HARVESTER} took the search’s pages one after the other, twenty a second, from 02:10 to 02:40. It got its 5 a second, and its burst of 40 once: 9,035 of 36,000.`,
+  `${GUESSER} tried two passwords a second from 03:30 to 04:10. The limit for /login let five a minute through: of 4,800 attempts, 204.`,
+  "10.0.0.10 to 10.0.0.21 are the machines of an export that all start on the hour. They do what they are told, and yet are denied: for five seconds each asks 30 times a second. A limit of their own would let them be, by an override or a policy for /api/export/*; so would a start that is spread over a minute.",
+  "Customers (192.0.2.…) were never denied: what each asks is far below the limit of an address.",
+];
+
 /**
  * The log's text.
  * @param {number} lines how many lines; customers fill up what the others leave
