@@ -108,7 +108,7 @@ pub(crate) fn rows(options: &Options) -> Vec<Row> {
             ),
             Row::absolute(
                 "lab/replay-work",
-                "of that, the longest that the page's own code takes at once, in any round",
+                "of that, the longest that the page's own code takes at once",
                 "ms",
                 longest_work_ms,
                 50.0,

@@ -29,6 +29,8 @@ for (let round = 0; round < ROUNDS; round++) {
     };
     const { set, get } = Object.getOwnPropertyDescriptor(Worker.prototype, "onmessage");
     Object.defineProperty(Worker.prototype, "onmessage", { get, set(listener) { set.call(this, timed(listener)); } });
+    const next = globalThis.requestAnimationFrame.bind(globalThis);
+    globalThis.requestAnimationFrame = (run) => next(timed(run));
     const queue = globalThis.queueMicrotask.bind(globalThis); // plots are drawn there
     globalThis.queueMicrotask = (run) => queue(timed(run));
     globalThis.longest = 0;
@@ -68,4 +70,4 @@ await browser.close();
 await server.close();
 const median = (name) => rounds.map((one) => one[name]).sort((a, b) => a - b)[Math.floor(rounds.length / 2)];
 const worst = Math.max(...rounds.map((one) => one.longest_gap_ms));
-console.log(JSON.stringify({ wall_ms: median("wall_ms"), replay_ms: median("replay_ms"), longest_gap_ms: median("longest_gap_ms"), longest_work_ms: Math.max(...rounds.map((one) => one.longest_work_ms)), worst_gap_ms: worst }));
+console.log(JSON.stringify({ wall_ms: median("wall_ms"), replay_ms: median("replay_ms"), longest_gap_ms: median("longest_gap_ms"), longest_work_ms: median("longest_work_ms"), worst_gap_ms: worst }));

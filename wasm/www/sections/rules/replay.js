@@ -105,6 +105,7 @@ export function mountReplay(host) {
     lines.textContent = isRunning() && job.progress ? `${plural(job.progress.lines, "line")} …` : "";
     if (job.error && job.error !== CANCELLED) {
       results.hidden = true; // they are another log's
+      shown = null;
     } else if (job.done && job !== shown) {
       shown = job;
       fill(job.done);
@@ -121,6 +122,7 @@ export function mountReplay(host) {
     stale.hidden = shown === null || rules === null || shown.rules === rules;
   }
 
+  /** A part in each frame, so that the page does not stand still for all of it. */
   function fill({ report }) {
     const { requests, admitted, denied, unidentified, unlimited, logged_429: logged } = report;
     const figure = (name, value, note) => h("div", { class: "figure" }, h("dt", {}, name), h("dd", { class: "number" }, count(value)), h("dd", { class: "note" }, note));
@@ -137,6 +139,10 @@ export function mountReplay(host) {
       h("summary", {}, `Faults of the log: ${plural(unreadable, "line")} that cannot be read, ${count(late)} out of order`),
       h("ul", {}, first.map(({ line, reason }) => h("li", {}, `Line ${count(line)}: ${reason}`)),
         report.faults.first_out_of_order.map((line) => h("li", {}, `Line ${count(line)}: older than one before it`))))]));
+    requestAnimationFrame(() => shown?.done.report === report && fillTables(report));
+  }
+
+  function fillTables(report) {
     const policies = [...report.policies].sort((a, b) => b.denied + b.would_deny - a.denied - a.would_deny).slice(0, POLICIES);
     byPolicy.fill(report.policies.filter((row) => policies.includes(row)).map((row) => [row.name, row.requests, row.admitted, row.denied, row.denied_by_others, row.would_deny, row.unidentified]));
     morePolicies.textContent = `Denied by others: this policy would have admitted it, and is not charged. Would deny: in a dry run.${
@@ -144,6 +150,10 @@ export function mountReplay(host) {
     moreKeys.textContent = report.keys.length > KEYS ? `The first ${KEYS}; the downloads have ${report.keys.length}.` : "";
     byKey.fill(report.keys.slice(0, KEYS).map((row) => [row.policy, h("code", {}, label(row.key)), row.exact ? row.denied : `≤ ${count(row.denied)}`, row.exact ? row.admitted : `≥ ${count(row.admitted)}`]));
     byTime.fill(report.buckets.map((row) => [when(row.time, true), row.admitted, row.denied, row.unidentified]));
+    requestAnimationFrame(() => shown?.done.report === report && drawTimeline(report));
+  }
+
+  function drawTimeline(report) {
     results.hidden = false;
     timeline.draw({
       at: report.buckets.map(({ time }) => Date.parse(time) / 1000),
