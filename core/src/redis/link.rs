@@ -21,8 +21,9 @@
 //!
 //! A call that comes before the first connection stands is kept, and goes out
 //! behind what that begins with: it costs the request that came first a
-//! moment, not its answer. Its deadline is what it was; and when nobody is
-//! there it fails at once, as do those after it until there is a connection.
+//! moment, not its answer. Its deadline is what it was, and the connection has
+//! until then to be made; when nobody is there it fails at once, as do those
+//! after it until there is a connection.
 //!
 //! A connection is given up, and a new one asked for, when nothing is answered
 //! for `stall_timeout`, when what comes is no reply, when the server turns out
@@ -88,7 +89,8 @@ pub struct LinkConfig<'a> {
     pub receive_bytes: usize,
     /// Calls that were not answered yet, 1 to 65,536.
     pub in_flight: usize,
-    /// From [`Event::Connect`] to [`Event::Ready`], 1 ms or more.
+    /// From [`Event::Connect`] to [`Event::Ready`], 1 ms or more; the first
+    /// connection has longer while the first call that waits for it has.
     pub connect_timeout: Nanos,
     /// Without a reply for so long while one is due, the connection counts as
     /// dead; 1 ms or more.
@@ -261,6 +263,8 @@ pub struct Link {
     state: State,
     /// No connection was given up before this one: calls wait for it.
     is_first: bool,
+    /// Until when the first of them does; 0 when there was none.
+    awaited_until: Nanos,
     /// The host says that the connection is gone; what came is still read.
     ended: bool,
     /// The host is to close the connection, and was not told yet.
@@ -458,7 +462,7 @@ impl Link {
         let next = match self.state {
             State::Off => return None,
             State::Waiting(at) => Some(at),
-            State::Connecting(until) | State::Setup(until) => Some(until),
+            State::Connecting(until) | State::Setup(until) => Some(until.max(self.awaited_until)),
             State::Ready => self.stalls_at(),
         };
         [next, self.queue.next_deadline()].into_iter().flatten().min()
@@ -472,7 +476,7 @@ impl Link {
         // Live tickets and failed ones together are at most `in_flight`: this never grows.
         self.queue.expire(now, |ticket| done.push_back((ticket, Why::Timeout)));
         match self.state {
-            State::Connecting(until) | State::Setup(until) if until <= now => {
+            State::Connecting(until) | State::Setup(until) if until.max(self.awaited_until) <= now => {
                 self.close(Why::Timeout, now, true);
             }
             State::Ready if self.stalls_at().is_some_and(|at| at <= now) => {

@@ -18,6 +18,7 @@ impl Link {
         Ok(Link {
             state: State::Waiting(0),
             is_first: true,
+            awaited_until: 0,
             ended: false,
             closing: None,
             ready_due: false,
@@ -55,7 +56,7 @@ impl Link {
         deadline: Nanos,
         now: Nanos,
     ) -> Result<(), Refused> {
-        self.room(now)?;
+        self.room(deadline, now)?;
         let index = call.script();
         let script = self.setup.script(index).ok_or(Refused::TooLong)?;
         let mut command = Encoder::new(&mut self.scratch);
@@ -76,7 +77,7 @@ impl Link {
         deadline: Nanos,
         now: Nanos,
     ) -> Result<(), Refused> {
-        self.room(now)?;
+        self.room(deadline, now)?;
         let mut command = Encoder::new(&mut self.scratch);
         for arg in [b"SET", key, b"1", b"PX", b"1000"] {
             command.arg(arg);
@@ -126,7 +127,7 @@ impl Link {
     /// Connects from now on.
     pub(crate) fn start(&mut self) {
         self.state = State::Waiting(0);
-        self.is_first = true;
+        (self.is_first, self.awaited_until) = (true, 0);
         self.useless = false;
         self.backoff.reset();
     }
@@ -171,7 +172,7 @@ impl Link {
         if !self.is_ready() {
             return Err(Refused::NotConnected); // the router keeps it: another node may have its slot first
         }
-        self.room(now)?;
+        self.room(given.deadline, now)?;
         let first = if asking { ASKING } else { &[] };
         let entry = Entry { queued_at: now, tries: 0, asking, before: asking, ..*given };
         take(&mut self.queue, self.transmit_bytes, entry, [first, bytes])
@@ -318,7 +319,7 @@ impl Link {
 
     /// Is there room for a call? One that comes before the first connection
     /// stands has its place behind the commands that this begins with.
-    fn room(&mut self, now: Nanos) -> Result<(), Refused> {
+    fn room(&mut self, deadline: Nanos, now: Nanos) -> Result<(), Refused> {
         let is_early = self.is_first && !self.ended && self.state != State::Off;
         if !self.is_ready() && !is_early {
             return Err(Refused::NotConnected);
@@ -328,6 +329,9 @@ impl Link {
         }
         if matches!(self.state, State::Waiting(_) | State::Connecting(_)) {
             self.queue_setup(now);
+        }
+        if !self.is_ready() && self.awaited_until == 0 {
+            self.awaited_until = deadline;
         }
         Ok(())
     }
@@ -370,7 +374,7 @@ impl Link {
             self.closing = Some(why);
         }
         self.useless |= self.state != State::Ready || why == Why::ReadOnly;
-        self.is_first = false;
+        (self.is_first, self.awaited_until) = (false, 0);
         self.ended = false;
         self.ready_due = false;
         self.slots_due = false;

@@ -382,6 +382,28 @@ fn when_nobody_is_there_they_fail_at_once_and_so_do_those_after_them() {
 }
 
 #[test]
+fn a_first_connection_is_not_given_up_before_who_waits_for_it_has_had_its_time() {
+    let mut model = Model::opening();
+    model.take(Do::Send(20, 900));
+    model.now += 600 * MS; // longer than a connection may take, and a host that was kept from running
+    model.link.handle_timeout(model.now);
+    model.events();
+    assert!(model.connected);
+    model.take(Do::Wait(1));
+    model.settle();
+    assert_eq!(model.over.iter().collect::<Vec<_>>(), [(&0, &Ok(()))]);
+    // Those that come later do not keep it, or a dead one were never given up.
+    let mut model = Model::opening();
+    for _ in 0..10 {
+        model.take(Do::Send(20, 500));
+        model.now += 100 * MS;
+        model.link.handle_timeout(model.now);
+        model.events();
+    }
+    assert!(!model.connected || model.connects > 1);
+}
+
+#[test]
 fn no_more_wait_for_the_first_connection_than_may_be_in_flight() {
     let mut model = Model::opening();
     (0..30).for_each(|_| model.take(Do::Send(20, 1000)));
