@@ -198,20 +198,22 @@ impl<B: Blobs> Pages<B> {
                 None => (&[][..], None),
             };
             let mut states: [Option<Kept>; MAX_LAYERS] = [const { None }; MAX_LAYERS];
-            let now = step_back(now, page::latest(bytes));
-            let mut is_known = false;
+            let latest = page::latest(bytes);
+            let now = step_back(now, latest);
+            let (mut is_known, mut is_carried) = (false, false);
             for (ask, room) in call.asks.iter().zip(&mut states) {
                 let fingerprint = self.hash.fingerprint(ask.key).0;
                 let found = page::find(bytes, fingerprint, ask.limit, now);
                 is_known |= found.is_some();
-                let state = found.unwrap_or_else(|| State::new(ask.limit));
+                let (state, carried) = found.unwrap_or_else(|| (State::new(ask.limit), false));
+                is_carried |= carried;
                 *room = Some(Kept { fingerprint, state });
             }
             let units = match call.op {
                 Op::Check { cost, more, share, owed, id } => {
                     let request = Request { now, cost, more, share, owed, id };
                     let (units, is_changed) = check(call.asks, &mut states, &request, decisions);
-                    if !is_changed {
+                    if !is_changed && !is_carried {
                         return Ok(Some(0));
                     }
                     units
@@ -226,7 +228,9 @@ impl<B: Blobs> Pages<B> {
             };
             let rows = call.asks.iter().zip(states.iter().flatten());
             let rows = rows.map(|(ask, kept)| (kept.fingerprint, ask.limit, &kept.state));
-            let evicted = self.page.write(bytes, &rows, now, size);
+            // What goes back does not set the clock, as in a table.
+            let latest = if matches!(call.op, Op::GiveBack { .. }) { latest } else { now };
+            let evicted = self.page.write(bytes, &rows, (now, latest), size);
             if self.blobs.write(place, self.page.bytes(), version)? {
                 self.evicted = self.evicted.saturating_add(evicted);
                 return Ok(Some(units));
@@ -338,7 +342,7 @@ impl<B: Blobs> Transport for Pages<B> {
         let now = step_back(now, page::latest(bytes));
         let wait = |ask: &Ask<'_>| {
             let found = page::find(bytes, self.hash.fingerprint(ask.key).0, ask.limit, now);
-            found.map_or(0, |mut state| state.decide(ask.limit, now, cost, 0).retry_after)
+            found.map_or(0, |(mut state, _)| state.decide(ask.limit, now, cost, 0).retry_after)
         };
         asks.iter().map(wait).max()
     }

@@ -74,13 +74,21 @@ pub struct Paged {
     calls: u64,
     /// The call that last took something.
     charge: u64,
+    latest: Nanos,
 }
 
 impl Paged {
     /// A key of pages that others may share.
     #[must_use]
     pub fn new(shared: Shared, limit: Limit, key: &[u8]) -> Paged {
-        Paged { limit, key: key.to_vec(), pages: Pages::new(shared, 2, Seed([3, 4])), calls: 0, charge: 0 }
+        Paged {
+            limit,
+            key: key.to_vec(),
+            pages: Pages::new(shared, 2, Seed([3, 4])),
+            calls: 0,
+            charge: 0,
+            latest: 0,
+        }
     }
 
     /// Charges `cost` if it fits.
@@ -92,7 +100,7 @@ impl Paged {
         let op = Op::Check { cost, more: 0, share: 1, owed: 0, id: self.calls };
         let decision = self.execute(op, now);
         if decision.allowed && cost > 0 {
-            self.charge = self.calls;
+            (self.charge, self.latest) = (self.calls, self.latest.max(now));
         }
         decision
     }
@@ -110,6 +118,12 @@ impl Paged {
         let asks = [Ask { key: &self.key, limit: &self.limit }];
         self.pages.execute(&Call { asks: &asks, op }, now, &mut decisions).expect("an exchange");
         decisions[0]
+    }
+
+    /// The latest time at which it was charged.
+    #[must_use]
+    pub fn latest(&self) -> Nanos {
+        self.latest
     }
 
     /// The limit that it asks under.

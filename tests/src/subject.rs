@@ -6,6 +6,7 @@ use tollgate_core::bucket::{Bucket, LogBucket};
 use tollgate_core::key::Seed;
 use tollgate_core::pages::accepts;
 use tollgate_core::table::{Config, Hold, Line, OwnedTable, Table};
+use tollgate_core::time::HORIZON;
 use tollgate_core::{Algorithm, Decision, Limit, Nanos};
 
 use crate::shared_pages::{Paged, Shared};
@@ -87,12 +88,19 @@ impl Subject for Paged {
     }
 
     fn refund(&mut self, cost: u64, charged_at: Nanos) -> bool {
-        Paged::refund(self, cost, 0, charged_at);
-        self.limit().algorithm() != Algorithm::Concurrency
+        // A log knows its entries by their call.
+        if matches!(self.limit().algorithm(), Algorithm::SlidingLog | Algorithm::Concurrency) {
+            return false;
+        }
+        let charged_at = charged_at.min(HORIZON);
+        let now = self.latest().min(HORIZON).max(charged_at);
+        Paged::refund(self, cost, now - charged_at, now);
+        true
     }
 
-    fn set_limit(&mut self, limit: Limit, _now: Nanos) -> bool {
+    fn set_limit(&mut self, limit: Limit, now: Nanos) -> bool {
         Paged::set_limit(self, limit);
+        let _ = Paged::check(self, 0, now);
         true
     }
 }

@@ -115,3 +115,19 @@ proptest! {
         }
     }
 }
+
+/// Who is denied under a new limit waits at its rate, not at that of the limit that was before.
+#[test]
+fn a_raised_limit_admits_when_it_told_it_would_whoever_asks_meanwhile() {
+    for algorithm in [Algorithm::TokenBucket, Algorithm::LeakyBucket] {
+        let [slow, fast] =
+            [Limit::new(algorithm, 1, 3_600 * SECOND), Limit::new(algorithm, 1, SECOND)].map(Result::unwrap);
+        let mut key = Paged::new(Shared::default(), slow, b"key");
+        assert!(key.check(1, START).allowed);
+        key.set_limit(fast);
+        let denied = key.check(1, START + SECOND);
+        assert!(!denied.allowed && denied.retry_after <= SECOND, "{denied:?}");
+        assert!(!key.check(1, START + SECOND + denied.retry_after - 1).allowed);
+        assert!(key.check(1, START + SECOND + denied.retry_after).allowed, "{algorithm:?}");
+    }
+}

@@ -3,7 +3,7 @@
 //! | bytes | |
 //! |---|---|
 //! | 4 | `Tg`, the layout's number, 0 |
-//! | 8 | the latest instant at which it was written |
+//! | 8 | the latest instant at which something was charged |
 //! | rows | one after another |
 //!
 //! | bytes of a row | |
@@ -24,9 +24,9 @@ use alloc::vec::Vec;
 use crate::algorithm::fixed_window::Window;
 use crate::algorithm::sliding_window::Windows;
 use crate::algorithm::token_bucket::Tat;
-use crate::limit::{Algorithm, Anchor, Limit};
+use crate::limit::{Algorithm, Anchor, Limit, MAX_PERIOD};
 use crate::redis::state::{Line, State, number};
-use crate::time::{Nanos, held};
+use crate::time::{HORIZON, Nanos, held};
 
 const HEAD: usize = 12;
 const MAGIC: [u8; 4] = [b'T', b'g', 1, 0];
@@ -47,19 +47,20 @@ impl Page {
     }
 
     /// Puts together the page `old` with these rows in place of their old
-    /// ones, in at most `size` bytes; how many rows that were not idle had to
-    /// go. These rows are there whatever their size.
+    /// ones, in at most `size` bytes, for `latest` as the instant of the last
+    /// charge; how many rows that were not idle at `now` had to go. These rows
+    /// are there whatever their size.
     pub(super) fn write<'r>(
         &mut self,
         old: &[u8],
         rows: &(impl Iterator<Item = (u64, &'r Limit, &'r State)> + Clone),
-        now: Nanos,
+        (now, latest): (Nanos, Nanos),
         size: usize,
     ) -> u64 {
         let Page { bytes, others } = self;
         bytes.clear();
         bytes.extend(MAGIC);
-        bytes.extend(now.to_le_bytes());
+        bytes.extend(latest.to_le_bytes());
         for (fingerprint, limit, state) in rows.clone() {
             put_row(bytes, fingerprint, limit, state, now);
         }
@@ -94,7 +95,7 @@ impl Page {
     }
 }
 
-/// The latest instant at which a page was written.
+/// The latest instant at which something was charged in a page.
 pub(super) fn latest(page: &[u8]) -> Nanos {
     let is_page = page.starts_with(&MAGIC);
     let instant = page.get(4..HEAD).filter(|_| is_page).and_then(|bytes| bytes.try_into().ok());
@@ -102,15 +103,17 @@ pub(super) fn latest(page: &[u8]) -> Nanos {
 }
 
 /// A key's state under this limit: what was spent under another stays spent.
-pub(super) fn find(page: &[u8], fingerprint: u64, limit: &Limit, now: Nanos) -> Option<State> {
+/// And whether it was another: then this has to be written, or what is left of
+/// it would go on to recover at the old rate.
+pub(super) fn find(page: &[u8], fingerprint: u64, limit: &Limit, now: Nanos) -> Option<(State, bool)> {
     let row = rows_of(page).find(|row| row.fingerprint == fingerprint)?;
     if row.is_of(limit) {
-        return row.state(limit.algorithm());
+        return Some((row.state(limit.algorithm())?, false));
     }
     let old = row.limit()?;
     let mut state = row.state(old.algorithm())?;
     state.carry(&old, limit, now);
-    Some(state)
+    Some((state, true))
 }
 
 struct Row<'p> {
@@ -156,18 +159,18 @@ impl Row<'_> {
         let bytes = self.bytes.get(ROW..)?;
         Some(match algorithm {
             Algorithm::TokenBucket | Algorithm::LeakyBucket => {
-                State::Bucket(Tat { at: instant(bytes)?, part: short(bytes, 8)? })
+                State::Bucket(Tat { at: long(bytes, 0)?, part: short(bytes, 8)? }) // any is legal
             }
-            Algorithm::FixedWindow => State::Window(Window { end: instant(bytes)?, count: short(bytes, 8)? }),
+            Algorithm::FixedWindow => State::Window(Window { end: end(bytes)?, count: short(bytes, 8)? }),
             Algorithm::SlidingWindow => State::Windows(Windows {
-                end: instant(bytes)?,
+                end: end(bytes)?,
                 current: short(bytes, 8)?,
                 previous: short(bytes, 12)?,
             }),
             Algorithm::SlidingLog => {
                 let line = |bytes: &[u8]| {
                     Some(Line {
-                        at: instant(bytes)?,
+                        at: long(bytes, 0).map(held)?,
                         units: short(bytes, 8)?.into(),
                         id: long(bytes, 12)?,
                         total: 0,
@@ -178,7 +181,7 @@ impl Row<'_> {
                 State::Log(lines)
             }
             Algorithm::Concurrency => {
-                let hold = |bytes: &[u8]| Some((instant(bytes)?, long(bytes, 8)?));
+                let hold = |bytes: &[u8]| Some((end(bytes)?, long(bytes, 8)?));
                 State::Holds(bytes.chunks_exact(16).filter_map(hold).collect())
             }
         })
@@ -251,9 +254,9 @@ fn numbers(limit: &Limit) -> [u8; 16] {
     numbers
 }
 
-/// The instant that a state begins with; of one that cannot be, the last that can.
-fn instant(bytes: &[u8]) -> Option<Nanos> {
-    long(bytes, 0).map(held)
+/// The end of a window or a hold, with which a state begins; of one that cannot be, the last that can.
+fn end(bytes: &[u8]) -> Option<Nanos> {
+    long(bytes, 0).map(|end| end.min(HORIZON + MAX_PERIOD))
 }
 
 fn long(bytes: &[u8], at: usize) -> Option<u64> {

@@ -49,7 +49,7 @@ impl<B: Blobs> Pages<B> {
             let count = u32::try_from(tally.count).unwrap_or(u32::MAX);
             let state = State::Window(Window { end: tally.forgotten_at, count });
             let row = core::iter::once((subject.0, limit, &state));
-            let evicted = self.page.write(bytes, &row, now, PAGE_SIZE);
+            let evicted = self.page.write(bytes, &row, (now, now), PAGE_SIZE);
             if self.blobs.write(place, self.page.bytes(), version)? {
                 self.evicted = self.evicted.saturating_add(evicted);
                 return Ok(delay);
@@ -65,7 +65,7 @@ impl<B: Blobs> Pages<B> {
 fn tally(bytes: &[u8], subject: Fingerprint, limit: &Limit, penalty: &Penalty, now: Nanos) -> Tally {
     let last = now.saturating_add(penalty.max).saturating_add(penalty.max);
     match page::find(bytes, subject.0, limit, now) {
-        Some(State::Window(Window { end, count })) if end <= last => {
+        Some((State::Window(Window { end, count }), _)) if end <= last => {
             Tally { count: count.into(), forgotten_at: end }
         }
         _ => Tally { count: 0, forgotten_at: 0 },
