@@ -222,7 +222,7 @@ impl Redis {
         let server = Server::start(&[]);
         let stream = BufReader::new(UnixStream::connect(server.socket()).expect("the server's socket"));
         let mut redis = Redis { server, stream, digests: Default::default() };
-        redis.digests = [ScriptId::TokenBucket.source(), CLASSIC, TWO_KEYS].map(|source| {
+        redis.digests = [&ScriptId::TokenBucket.source(), CLASSIC, TWO_KEYS].map(|source| {
             let lines = redis.command(&[b"SCRIPT", b"LOAD", source.as_bytes()]);
             assert!(lines.starts_with('$'), "{lines}");
             redis.line()

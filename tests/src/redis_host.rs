@@ -15,7 +15,9 @@ use tollgate_core::redis::link::{Command, Event, Refused, Script};
 pub const ADD: Script = Script {
     // The server itself checks it: it names what it loaded by its digest.
     sha1: *b"d6ffe4942348be0880ef9404e2f9d926ab8a6fbf",
-    source: "for i = 1, #KEYS do redis.call('INCRBY', KEYS[i], ARGV[1]) redis.call('PEXPIRE', KEYS[i], 600000) end return { tonumber(redis.call('GET', KEYS[1])), #KEYS }",
+    source: &[
+        "for i = 1, #KEYS do redis.call('INCRBY', KEYS[i], ARGV[1]) redis.call('PEXPIRE', KEYS[i], 600000) end return { tonumber(redis.call('GET', KEYS[1])), #KEYS }",
+    ],
 };
 
 /// A call of [`ADD`], with the number of its script.

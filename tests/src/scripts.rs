@@ -62,8 +62,9 @@ impl Scripts {
                 true => "local t = call('HMGET', '{now}', 's', 'n') local s, n = t[1], t[2] + 0".to_owned(),
                 false => line.to_owned(),
             };
-            let source: Vec<String> = script.source().lines().map(line).collect();
-            let source = if has_clock { source.join("\n") } else { script.source().to_owned() };
+            let whole = script.source();
+            let lines: Vec<String> = whole.lines().map(line).collect();
+            let source = if has_clock { lines.join("\n") } else { whole };
             redis::cmd("SCRIPT").arg("LOAD").arg(source).query(&mut connection).expect("it compiles")
         };
         let digests: Vec<String> = ScriptId::ALL.iter().map(load).collect();

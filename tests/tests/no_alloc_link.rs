@@ -8,7 +8,7 @@ use tollgate_tests::counting::{Counting, calls};
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-const SCRIPTS: &[Script] = &[Script { sha1: [b'a'; 40], source: "return { 1 }" }];
+const SCRIPTS: &[Script] = &[Script { sha1: [b'a'; 40], source: &["return { 1 }"] }];
 const LOADED: &[u8] = b"$40\r\naaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\r\n";
 const MS: u64 = 1_000_000;
 

@@ -29,6 +29,8 @@ mod strip;
 pub use arguments::{Refused, accepts};
 pub use reply::{Malformed, decode};
 
+use alloc::string::String;
+
 use crate::limit::{Algorithm, Limit};
 use crate::time::Nanos;
 
@@ -108,17 +110,32 @@ pub enum ScriptId {
     GiveBack = 7,
 }
 
-/// The files of `lua/` that make one script, as it is sent: without comments.
-macro_rules! script {
-    ($($name:literal),+) => {{
-        const TEXT: &str = concat!($(include_str!(concat!("lua/", $name, ".lua"))),+);
-        const SENT: [u8; strip::length(TEXT)] = strip::strip(TEXT);
-        const SOURCE: &str = match core::str::from_utf8(&SENT) {
-            Ok(text) => text,
-            Err(_) => "", // cut at ends of lines, so it is UTF-8; a digest would tell
+/// Files of `lua/`, each as it is sent: without comments.
+macro_rules! files {
+    ($($file:ident = $name:literal;)+) => {$(
+        const $file: &str = {
+            const TEXT: &str = include_str!(concat!("lua/", $name, ".lua"));
+            const SENT: [u8; strip::length(TEXT)] = strip::strip(TEXT);
+            match core::str::from_utf8(&SENT) {
+                Ok(text) => text,
+                Err(_) => "", // cut at ends of lines, so it is UTF-8; a digest would tell
+            }
         };
-        SOURCE
-    }};
+    )+};
+}
+
+files! {
+    CLOCK = "clock";
+    REQUEST = "request";
+    BUCKET = "bucket";
+    TOKEN_BUCKET = "token_bucket";
+    WINDOW = "window";
+    FIXED_WINDOW = "fixed_window";
+    SLIDING_WINDOW = "sliding_window";
+    SLIDING_LOG = "sliding_log";
+    CONCURRENCY = "concurrency";
+    CHECK = "check";
+    GIVE_BACK = "give_back";
 }
 
 impl ScriptId {
@@ -137,36 +154,43 @@ impl ScriptId {
     /// The Lua source, as it is sent: the files of `lua/` without the lines
     /// that only explain them, and without what stands before a line.
     #[must_use]
-    pub const fn source(self) -> &'static str {
+    pub fn source(self) -> String {
+        self.parts().concat()
+    }
+
+    /// What the source is put together of. Most is in several scripts, and lies
+    /// in a program once.
+    #[must_use]
+    pub const fn parts(self) -> &'static [&'static str] {
         match self {
-            ScriptId::TokenBucket => script!("token_bucket", "request", "bucket", "check"),
-            ScriptId::LeakyBucket => script!("clock", "request", "bucket", "check"),
-            ScriptId::FixedWindow => script!("clock", "request", "window", "fixed_window", "check"),
-            ScriptId::SlidingWindow => script!("clock", "request", "window", "sliding_window", "check"),
-            ScriptId::SlidingLog => script!("clock", "request", "sliding_log", "check"),
-            ScriptId::Concurrency => script!("clock", "request", "concurrency", "check"),
-            ScriptId::Multi => script!(
-                "clock",
-                "request",
-                "bucket",
-                "window",
-                "fixed_window",
-                "sliding_window",
-                "sliding_log",
-                "concurrency",
-                "check"
-            ),
-            ScriptId::GiveBack => script!(
-                "clock",
-                "request",
-                "bucket",
-                "window",
-                "fixed_window",
-                "sliding_window",
-                "sliding_log",
-                "concurrency",
-                "give_back"
-            ),
+            ScriptId::TokenBucket => &[TOKEN_BUCKET, REQUEST, BUCKET, CHECK],
+            ScriptId::LeakyBucket => &[CLOCK, REQUEST, BUCKET, CHECK],
+            ScriptId::FixedWindow => &[CLOCK, REQUEST, WINDOW, FIXED_WINDOW, CHECK],
+            ScriptId::SlidingWindow => &[CLOCK, REQUEST, WINDOW, SLIDING_WINDOW, CHECK],
+            ScriptId::SlidingLog => &[CLOCK, REQUEST, SLIDING_LOG, CHECK],
+            ScriptId::Concurrency => &[CLOCK, REQUEST, CONCURRENCY, CHECK],
+            ScriptId::Multi => &[
+                CLOCK,
+                REQUEST,
+                BUCKET,
+                WINDOW,
+                FIXED_WINDOW,
+                SLIDING_WINDOW,
+                SLIDING_LOG,
+                CONCURRENCY,
+                CHECK,
+            ],
+            ScriptId::GiveBack => &[
+                CLOCK,
+                REQUEST,
+                BUCKET,
+                WINDOW,
+                FIXED_WINDOW,
+                SLIDING_WINDOW,
+                SLIDING_LOG,
+                CONCURRENCY,
+                GIVE_BACK,
+            ],
         }
     }
 
@@ -217,8 +241,8 @@ mod tests {
     #[test]
     fn each_script_reads_the_clock_in_one_line() {
         for &script in ScriptId::ALL {
-            let lines = script.source().lines();
-            assert_eq!(lines.filter(|line| line.contains("call('TIME')")).count(), 1, "{script:?}");
+            let source = script.source();
+            assert_eq!(source.lines().filter(|line| line.contains("call('TIME')")).count(), 1, "{script:?}");
         }
     }
 }

@@ -7,7 +7,7 @@ use std::string::{String, ToString};
 use std::vec;
 use std::vec::Vec;
 
-const SCRIPTS: &[Script] = &[Script { sha1: [b'a'; 40], source: "return 1" }];
+const SCRIPTS: &[Script] = &[Script { sha1: [b'a'; 40], source: &["return 1"] }];
 
 struct Ask(&'static str);
 

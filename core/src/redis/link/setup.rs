@@ -19,8 +19,15 @@ use super::{LinkConfig, LinkError};
 pub struct Script {
     /// The SHA-1 of the source, in lower-case hexadecimal.
     pub sha1: [u8; 40],
-    /// The Lua source.
-    pub source: &'static str,
+    /// The Lua source: these, one after another.
+    pub source: &'static [&'static str],
+}
+
+impl Script {
+    /// Bytes of the source.
+    fn len(&self) -> usize {
+        self.source.iter().map(|part| part.len()).sum()
+    }
 }
 
 /// The first commands, in their order.
@@ -43,7 +50,7 @@ impl Setup {
             None => {
                 scripts.try_reserve_exact(ScriptId::ALL.len()).map_err(|_| LinkError::Memory)?;
                 scripts
-                    .extend(ScriptId::ALL.iter().map(|id| Script { sha1: *id.sha1(), source: id.source() }));
+                    .extend(ScriptId::ALL.iter().map(|id| Script { sha1: *id.sha1(), source: id.parts() }));
             }
         }
         let credentials = config.username.map_or(0, <[u8]>::len) + config.password.map_or(0, <[u8]>::len);
@@ -52,7 +59,9 @@ impl Setup {
             return Err(LinkError::Credentials(credentials.max(name)));
         }
         // Generous: each command has a few words more than what varies.
-        let longest = scripts.iter().map(|script| script.source.len()).max().unwrap_or(0);
+        let longest = scripts.iter().map(Script::len).max().unwrap_or(0);
+        let mut source: Vec<u8> = Vec::new();
+        source.try_reserve_exact(longest).map_err(|_| LinkError::Memory)?;
         let scratch = longest.max(credentials).max(name).saturating_add(256);
         let mut scratch = zeros::<u8>(scratch).ok_or(LinkError::Memory)?;
         let (mut bytes, mut ends) = (Vec::new(), Vec::new());
@@ -79,7 +88,9 @@ impl Setup {
             add(Kind::Name, &[b"CLIENT", b"SETNAME", name])?;
         }
         for (index, script) in scripts.iter().enumerate() {
-            add(Kind::Load(index), &[b"SCRIPT", b"LOAD", script.source.as_bytes()])?;
+            source.clear();
+            script.source.iter().for_each(|part| source.extend_from_slice(part.as_bytes()));
+            add(Kind::Load(index), &[b"SCRIPT", b"LOAD", &source])?;
         }
         Ok(Setup {
             bytes: bytes.into_boxed_slice(),

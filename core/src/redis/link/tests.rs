@@ -9,7 +9,7 @@ use std::vec;
 use std::vec::Vec;
 
 const SHA: [u8; 40] = [b'a'; 40];
-const SCRIPTS: &[Script] = &[Script { sha1: SHA, source: "return { ARGV[1] }" }];
+const SCRIPTS: &[Script] = &[Script { sha1: SHA, source: &["return ", "{ ARGV[1] }"] }];
 const MS: Nanos = 1_000_000;
 
 struct Number(u64, usize);
@@ -49,7 +49,7 @@ impl Server {
             let words: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
             let reply = match words[..] {
                 [b"SCRIPT", b"LOAD", source] => {
-                    assert_eq!(source, SCRIPTS[0].source.as_bytes());
+                    assert_eq!(source, SCRIPTS[0].source.concat().as_bytes());
                     self.loaded = true;
                     format!("$40\r\n{}\r\n", "a".repeat(40))
                 }
