@@ -308,7 +308,7 @@ impl Filter {
     /// As [`flush`](Self::flush), from the context of a request.
     fn flush_from(&mut self, context: u32) {
         let Some(redis) = &mut self.counts.redis else { return };
-        if redis.is_pending() && abi::set_context(self.context).is_ok() {
+        if redis.is_urgent() && abi::set_context(self.context).is_ok() {
             self.flush();
             let _ = abi::set_context(context); // a request that is over is left alone
         }
