@@ -310,7 +310,7 @@ fn a_connection_that_is_made_is_tried_at_once() {
     let client = Client::new(&rules, &config).unwrap();
     assert!(!ask(&client).is_degraded(0));
     server.kill();
-    assert!(within(SECOND, || ask(&client).is_degraded(0) && client.state() == State::Open));
+    assert!(within(5 * SECOND, || ask(&client).is_degraded(0) && client.state() == State::Open));
     server.restart();
     let is_back = within(5 * SECOND, || client.state() == State::Closed && !ask(&client).is_degraded(0));
     assert!(is_back, "{:?}", client.metrics().snapshot());
