@@ -48,6 +48,7 @@ export async function serve(folder = site, { under = "/" } = {}) {
     }
   });
   await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  server.unref(); // a test that failed before it closed its server must not keep the others from ending
   return {
     url: `http://127.0.0.1:${server.address().port}${under}`, sent,
     close: () => new Promise((resolve) => { server.close(resolve); server.closeAllConnections(); }),

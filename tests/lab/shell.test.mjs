@@ -125,6 +125,20 @@ test("the policy holds: an inline script does not run, and that would be noticed
   await page.close();
 });
 
+test("who goes on is not called back by a state that was still to be written", async () => {
+  const page = await browser.page();
+  await open(page, server.url, "#bucket");
+  await page.locator('[data-id="bucket"] input[type="number"]').first().fill("7");
+  // The address is written between the new address and the word of it.
+  await page.evaluate(() => {
+    location.hash = "#quiz";
+    dispatchEvent(new Event("pagehide"));
+  });
+  await page.waitForSelector('article[data-id="quiz"] .host:not([aria-busy])');
+  assert.deepEqual(page.faults, []);
+  await page.close();
+});
+
 test("in a sub-folder every section opens", async () => {
   const below = await serve(site, { under: "/some/where/" });
   const page = await browser.page();

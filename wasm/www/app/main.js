@@ -13,7 +13,7 @@ import { SECTIONS } from "./sections.js";
 const content = document.getElementById("content");
 const tabs = new Map();
 let open = null; // { id, hash, abort, ended, hasSaved: its state is in the address }
-const address = throttledReplace((hash) => {
+const address = throttledReplace(() => open?.hash, (hash) => {
   open.hash = hash;
   tabs.get(open.id).href = hash; // a tab leads back to where one was
 });

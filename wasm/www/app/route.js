@@ -17,16 +17,22 @@ export function write(id, state = {}) {
   return `#${id}${query && `?${query}`}`;
 }
 
-/** Makes a function that puts a hash in the address, without a step in the history. */
-export function throttledReplace(onReplaced) {
+/**
+ * Makes a function that puts a hash in the address, without a step in the history.
+ *
+ * @param {() => string | undefined} here the hash that is shown: when the address has another by now, somebody
+ *   has gone on, and is not called back.
+ * @param {(hash: string) => void} onReplaced
+ */
+export function throttledReplace(here, onReplaced) {
   let wanted = null;
   let timer = 0;
   const put = () => {
     clearTimeout(timer);
     timer = 0;
-    if (wanted !== null && wanted !== location.hash) {
+    if (wanted !== null && wanted !== location.hash && location.hash === here()) {
       history.replaceState(null, "", wanted);
-      onReplaced(wanted);
+      onReplaced(location.hash);
     }
     wanted = null;
   };
