@@ -40,8 +40,9 @@ TEXT
         >"$home/envoy.yaml"
 
 start "$home/start.log" $behind "$nginx" -p "$home/" -c nginx.conf -e error.log -g 'daemon off;'
+rm -f "$home/admin"
 start "$home/log" "$port" "$envoy" -c "$home/envoy.yaml" --disable-hot-restart --concurrency 2 \
-    --log-level error
+    --log-level error --admin-address-path "$home/admin"
 
 echo "Envoy with the filter on $url, two workers, one count. Two requests at once, then 1 a second:"
 for _ in 1 2 3; do
@@ -53,7 +54,8 @@ cat <<TEXT
 
   The lab     $url     (its section Live sends requests through this Envoy)
   The API     $url/api/      (limited by X-Api-Key and address)
-  Its rules   $demo/rules.json
+  Its rules   $demo/rules.json (change them, and start it again)
+  Prometheus  http://$(cat "$home/admin")/stats/prometheus
   Envoy's     $home/envoy.yaml; its log: $home/log
 
 Ctrl-C stops it.
