@@ -191,54 +191,70 @@ impl<B: Blobs> Pages<B> {
         decisions: &mut [Decision],
     ) -> Result<Option<u64>, Unavailable> {
         let size = if place < self.short { PAGE_SIZE } else { LONG_PAGE_SIZE };
-        for _ in 0..TRIES {
-            let read = self.blobs.read(place)?;
-            let (bytes, version) = match &read {
-                Some((bytes, version)) => (bytes.as_ref(), Some(*version)),
-                None => (&[][..], None),
-            };
+        self.replace(place, now, |hash, page, bytes, now| {
             let mut states: [Option<Kept>; MAX_LAYERS] = [const { None }; MAX_LAYERS];
-            let latest = page::latest(bytes);
-            let now = step_back(now, latest);
             let (mut is_known, mut is_carried) = (false, false);
             for (ask, room) in call.asks.iter().zip(&mut states) {
-                let fingerprint = self.hash.fingerprint(ask.key).0;
+                let fingerprint = hash.fingerprint(ask.key).0;
                 let found = page::find(bytes, fingerprint, ask.limit, now);
                 is_known |= found.is_some();
                 let (state, carried) = found.unwrap_or_else(|| (State::new(ask.limit), false));
                 is_carried |= carried;
                 *room = Some(Kept { fingerprint, state });
             }
-            let units = match call.op {
+            // What goes back does not set the clock, as in a table.
+            let (units, latest) = match call.op {
                 Op::Check { cost, more, share, owed, id } => {
                     let request = Request { now, cost, more, share, owed, id };
                     let (units, is_changed) = check(call.asks, &mut states, &request, decisions);
                     if !is_changed && !is_carried {
-                        return Ok(Some(0));
+                        return (Some(0), None);
                     }
-                    units
+                    (units, now)
                 }
-                Op::GiveBack { .. } if !is_known => return Ok(None),
+                Op::GiveBack { .. } if !is_known => return (None, None),
                 Op::GiveBack { units, age, id } => {
                     for (ask, kept) in call.asks.iter().zip(states.iter_mut().flatten()) {
                         kept.state.refund(ask.limit, now, units, now.saturating_sub(age), id);
                     }
-                    0
+                    (0, page::latest(bytes))
                 }
             };
             let rows = call.asks.iter().zip(states.iter().flatten());
             let rows = rows.map(|(ask, kept)| (kept.fingerprint, ask.limit, &kept.state));
-            // What goes back does not set the clock, as in a table.
-            let latest = if matches!(call.op, Op::GiveBack { .. }) { latest } else { now };
-            let evicted = self.page.write(bytes, &rows, (now, latest), size);
+            (Some(units), Some(page.write(bytes, &rows, (now, latest), size)))
+        })
+    }
+
+    /// Hands over what a page holds, and the time that it has there; writes
+    /// what was put together in the room for pages, unless that is none, which
+    /// else is how many rows had to go. Anew when somebody else was quicker.
+    fn replace<R>(
+        &mut self,
+        place: u32,
+        now: Nanos,
+        mut step: impl FnMut(&Fingerprinter, &mut Page, &[u8], Nanos) -> (R, Option<u64>),
+    ) -> Result<R, Unavailable> {
+        for _ in 0..TRIES {
+            let read = self.blobs.read(place)?;
+            let bytes = bytes_of(&read);
+            let now = step_back(now, page::latest(bytes));
+            let (answer, evicted) = step(&self.hash, &mut self.page, bytes, now);
+            let Some(evicted) = evicted else { return Ok(answer) };
+            let version = read.as_ref().map(|(_, version)| *version);
             if self.blobs.write(place, self.page.bytes(), version)? {
                 self.evicted = self.evicted.saturating_add(evicted);
-                return Ok(Some(units));
+                return Ok(answer);
             }
             self.conflicts = self.conflicts.saturating_add(1);
         }
         Err(Unavailable)
     }
+}
+
+/// What a page that was read holds; one that is not there, nothing.
+fn bytes_of<T: AsRef<[u8]>>(read: &Option<(T, u32)>) -> &[u8] {
+    read.as_ref().map_or(&[], |(bytes, _)| bytes.as_ref())
 }
 
 struct Kept {
@@ -338,7 +354,7 @@ impl<B: Blobs> Transport for Pages<B> {
         let first = asks.first()?;
         let is_long = asks.iter().any(|ask| is_long(ask.limit));
         let read = self.blobs.read(self.place(unmarked(first.key), is_long)).ok()?;
-        let bytes = read.as_ref().map_or(&[][..], |(bytes, _)| bytes.as_ref());
+        let bytes = bytes_of(&read);
         let now = step_back(now, page::latest(bytes));
         let wait = |ask: &Ask<'_>| {
             let found = page::find(bytes, self.hash.fingerprint(ask.key).0, ask.limit, now);

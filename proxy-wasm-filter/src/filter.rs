@@ -73,7 +73,7 @@ impl Counts {
         }
     }
 
-    /// Apart: two selections more are 40 KiB of stack.
+    /// Apart: two selections more are room that most requests do not need.
     #[inline(never)]
     fn ask_both(
         &mut self,

@@ -3,7 +3,7 @@
 //! row is idle then.
 
 use super::page;
-use super::{Blobs, PAGE_SIZE, Pages, TRIES, Unavailable, within};
+use super::{Blobs, PAGE_SIZE, Pages, bytes_of, within};
 use crate::algorithm::fixed_window::Window;
 use crate::key::Fingerprint;
 use crate::limit::Limit;
@@ -18,45 +18,21 @@ impl<B: Blobs> Strikes for Pages<B> {
     fn wait(&mut self, subject: Fingerprint, penalty: &Penalty, now: Nanos) -> Option<Nanos> {
         let limit = penalty::limit(penalty)?;
         let read = self.blobs.read(within(subject, self.short)).ok()?;
-        let bytes = read.as_ref().map_or(&[][..], |(bytes, _)| bytes.as_ref());
+        let bytes = bytes_of(&read);
         let now = step_back(now, page::latest(bytes));
         Some(waits(tally(bytes, subject, &limit, penalty, now), penalty, now))
     }
 
     fn strike(&mut self, subject: Fingerprint, penalty: &Penalty, now: Nanos) -> Option<Nanos> {
         let limit = penalty::limit(penalty)?;
-        self.count(subject, &limit, penalty, now).ok()
-    }
-}
-
-impl<B: Blobs> Pages<B> {
-    fn count(
-        &mut self,
-        subject: Fingerprint,
-        limit: &Limit,
-        penalty: &Penalty,
-        now: Nanos,
-    ) -> Result<Nanos, Unavailable> {
-        let place = within(subject, self.short);
-        for _ in 0..TRIES {
-            let read = self.blobs.read(place)?;
-            let (bytes, version) = match &read {
-                Some((bytes, version)) => (bytes.as_ref(), Some(*version)),
-                None => (&[][..], None),
-            };
-            let now = step_back(now, page::latest(bytes));
-            let (tally, delay) = struck(tally(bytes, subject, limit, penalty, now), penalty, now);
+        let counted = self.replace(within(subject, self.short), now, |_, page, bytes, now| {
+            let (tally, delay) = struck(tally(bytes, subject, &limit, penalty, now), penalty, now);
             let count = u32::try_from(tally.count).unwrap_or(u32::MAX);
             let state = State::Window(Window { end: tally.forgotten_at, count });
-            let row = core::iter::once((subject.0, limit, &state));
-            let evicted = self.page.write(bytes, &row, (now, now), PAGE_SIZE);
-            if self.blobs.write(place, self.page.bytes(), version)? {
-                self.evicted = self.evicted.saturating_add(evicted);
-                return Ok(delay);
-            }
-            self.conflicts = self.conflicts.saturating_add(1);
-        }
-        Err(Unavailable)
+            let row = core::iter::once((subject.0, &limit, &state));
+            (delay, Some(page.write(bytes, &row, (now, now), PAGE_SIZE)))
+        });
+        counted.ok()
     }
 }
 

@@ -170,19 +170,19 @@ impl Leases {
     pub fn spend(&mut self, key: u64, cost: u64, now: Nanos) -> Spend {
         let Some(pot) = self.find(key) else { return Spend::Ask };
         pot.touched = now;
-        let live = pot.live(now);
-        if live >= cost.max(1) {
+        let said = pot.say(cost, now);
+        if let Spend::Taken { .. } = said {
             pot.take(cost, now);
             pot.spent = pot.spent.saturating_add(cost);
-            let left = live - cost; // at least cost
-            let low = left <= pot.mark() && pot.asking_until <= now;
-            return Spend::Taken { left, low };
         }
-        if now < pot.denied_until && cost >= pot.denied_cost {
-            let until = pot.retry_at.max(pot.denied_until);
-            return Spend::Denied { until, by: usize::from(pot.denied_by) };
-        }
-        Spend::Ask
+        said
+    }
+
+    /// What [`spend`](Self::spend) would say; nothing is taken.
+    #[must_use]
+    pub fn peek(&self, key: u64, cost: u64, now: Nanos) -> Spend {
+        let pot = self.place(key).and_then(|place| self.pots.get(place));
+        pot.map_or(Spend::Ask, |pot| pot.say(cost, now))
     }
 
     /// What the store last said, and when.

@@ -36,6 +36,7 @@ use crate::table::Table;
 use crate::time::Nanos;
 use flight::Flight;
 
+mod asks;
 mod background;
 mod begin;
 mod blocked;

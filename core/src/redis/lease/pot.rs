@@ -2,7 +2,7 @@
 //! said of it.
 
 use super::due::Turn;
-use super::{FEW, Grant, TOLD, Told, Unspent};
+use super::{FEW, Grant, Spend, TOLD, Told, Unspent};
 use crate::decision::Decision;
 use crate::policy::Lease;
 use crate::time::Nanos;
@@ -72,6 +72,21 @@ impl Pot {
             let reset_at = now.saturating_add(decision.reset_after);
             *told = Told { remaining: decision.remaining, reset_at };
         }
+    }
+
+    /// What it says to a request of this cost.
+    #[inline]
+    pub(super) fn say(&self, cost: u64, now: Nanos) -> Spend {
+        let live = self.live(now);
+        if live >= cost.max(1) {
+            let left = live - cost; // at least cost
+            return Spend::Taken { left, low: left <= self.mark() && self.asking_until <= now };
+        }
+        if now < self.denied_until && cost >= self.denied_cost {
+            let until = self.retry_at.max(self.denied_until);
+            return Spend::Denied { until, by: usize::from(self.denied_by) };
+        }
+        Spend::Ask
     }
 
     /// Units that may be spent.

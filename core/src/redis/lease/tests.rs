@@ -1,6 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 use std::collections::VecDeque;
+use std::format;
 
 const MS: Nanos = 1_000_000;
 
@@ -90,4 +91,19 @@ proptest! {
             prop_assert!(first.is_none_or(|at| leases.next_over().is_some_and(|next| next <= at)));
         }
     }
+}
+
+#[test]
+fn a_look_says_what_a_request_would_hear_and_changes_nothing() {
+    let mut leases = Leases::new(8);
+    let grant = Grant { units: 2, asked_at: MS, id: 1, ttl: 1000 * MS, merges: true };
+    assert!(leases.grant(7, &grant, &[], MS).is_none());
+    let denial = Denial { id: 3, cost: 5, by: 0, until: 90 * MS, one_by_one: false, recheck: Nanos::MAX };
+    leases.deny(7, &denial, &[], 2 * MS);
+    let before = format!("{leases:?}");
+    let looks = [2, 5, 3].map(|cost| leases.peek(7, cost, 3 * MS));
+    assert_eq!(format!("{leases:?}"), before);
+    let heard = [5, 3, 2].map(|cost| leases.spend(7, cost, 3 * MS));
+    assert_eq!((looks[0], looks[1], looks[2]), (heard[2], heard[0], heard[1]));
+    assert!(matches!(looks, [Spend::Taken { left: 0, .. }, Spend::Denied { .. }, Spend::Ask]), "{looks:?}");
 }

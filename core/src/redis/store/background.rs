@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use super::super::key::KeyText;
 use super::super::lease::{TOLD, Unspent};
 use super::super::script::{Ask, Call, Op};
+use super::asks;
 use super::flight::{Group, NOBODY, PROBE};
 use super::{Host, Store, Transport};
 use crate::limit::{Algorithm, Limit};
@@ -21,7 +22,7 @@ const SWEEP: (Nanos, Nanos) = (10_000_000, 100_000_000);
 /// How many pots' units at a time: fewer than a link has room for calls.
 const BATCH: usize = 128;
 /// A call that nobody waits for may take so long: 1 s.
-const PATIENCE: Nanos = 1_000_000_000;
+pub(super) const PATIENCE: Nanos = 1_000_000_000;
 /// What `Hold::row` says of a hold that the store counts.
 const REMOTE: u64 = u64::MAX;
 
@@ -178,25 +179,18 @@ impl Store {
         let Some(origin) = self.origins.get(unspent.place).filter(|origin| origin.pot == unspent.key) else {
             return true;
         };
-        let Some(Some(first)) = origin.limits.first() else { return true };
         if !self.breaker.allows(host.now) {
             return true;
         }
-        let keys: [KeyText; TOLD] = core::array::from_fn(|index| {
-            let limit = origin.limits.get(index).and_then(|limit| limit.as_ref());
-            limit
-                .map_or_else(KeyText::default, |limit| origin.text.of(origin.piece, index, limit.algorithm()))
-        });
-        let mut asks = [Ask { key: &[], limit: first }; TOLD];
-        let mut count = 0;
-        for ((ask, key), limit) in asks.iter_mut().zip(&keys).zip(origin.limits.iter().flatten()) {
-            *ask = Ask { key: key.as_bytes(), limit };
-            count += 1;
-        }
         let age = host.now.saturating_sub(unspent.asked_at);
         let op = Op::GiveBack { units: unspent.units, age, id: unspent.id };
-        let call = Call { asks: asks.get(..count).unwrap_or(&[]), op };
-        let is_sent = host.transport.send(NOBODY, &call, host.now.saturating_add(PATIENCE), host.now);
+        let send = |asks: &[Ask<'_>]| {
+            host.transport.send(NOBODY, &Call { asks, op }, host.now.saturating_add(PATIENCE), host.now)
+        };
+        let limits = origin.limits.iter().flatten();
+        let Some(is_sent) = asks::with::<TOLD, _>(&origin.text, origin.piece, limits, send) else {
+            return true;
+        };
         if is_sent {
             host.metrics.count(StoreEvent::Call);
             host.metrics.count(StoreEvent::GiveBack);

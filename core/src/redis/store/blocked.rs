@@ -3,9 +3,10 @@
 //! and longer, although it did as it was told. So its limits are looked at,
 //! where that takes no call: in memory, or in a store that is near.
 
-use super::super::key::{self, KeyText};
+use super::super::key;
 use super::super::lease::Spend;
 use super::super::script::Ask;
+use super::asks;
 use super::begin::mixed;
 use super::{Host, Store, Transport};
 use crate::decision::Decision;
@@ -53,25 +54,15 @@ impl Store {
             return 0; // any piece may have room
         }
         let pot = members.clone().fold(host.table.fingerprint(layer.key()).0, mixed).max(1);
-        match self.leases.spend(pot, layer.cost, host.now) {
-            Spend::Taken { .. } => {
-                self.leases.unspend(pot, layer.cost);
-                0
-            }
+        match self.leases.peek(pot, layer.cost, host.now) {
+            Spend::Taken { .. } => 0,
             Spend::Denied { until, .. } => until.saturating_sub(host.now),
             Spend::Ask => {
-                let text = key::base(rules, layer);
-                let mut keys = [KeyText::default(); MAX_LAYERS];
-                for (room, (index, layer)) in keys.iter_mut().zip(members.clone().enumerate()) {
-                    *room = text.of(None, index, layer.limit.algorithm());
-                }
-                let mut asks = [Ask { key: &[], limit: layer.limit }; MAX_LAYERS];
-                let mut count = 0;
-                for ((ask, key), layer) in asks.iter_mut().zip(&keys).zip(members) {
-                    *ask = Ask { key: key.as_bytes(), limit: layer.limit };
-                    count += 1;
-                }
-                host.transport.peek(asks.get(..count).unwrap_or(&[]), layer.cost, host.now).unwrap_or(0)
+                let limits = members.map(|layer| layer.limit);
+                let wait = |asks: &[Ask<'_>]| host.transport.peek(asks, layer.cost, host.now);
+                asks::with::<MAX_LAYERS, _>(&key::base(rules, layer), None, limits, wait)
+                    .flatten()
+                    .unwrap_or(0)
             }
         }
     }

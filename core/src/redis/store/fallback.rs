@@ -28,10 +28,6 @@ use crate::time::{NEVER, Nanos, SECOND};
 
 /// When to come back, where a store that is away is the reason: 1 s.
 const COME_BACK: Nanos = SECOND;
-/// How long one worker's reminder of a store that forgot keeps the others from
-/// theirs: as long as its call may take, 1 s.
-const REMINDING: Nanos = SECOND;
-
 impl Store {
     /// Decides a group; says how it was paid.
     pub(super) fn fall_back<T>(
@@ -200,28 +196,19 @@ impl Store {
             return 0;
         }
         let charged = debt(host.table, held.fingerprint, &piece, host.now);
-        let told = Untold::reminded(host.table, held.fingerprint, &piece);
-        let told = told.map_or(0, |told| told.units(host.now));
+        let told = self.reminded(held, group, host).map_or(0, |told| told.units(host.now));
         (expected - known).min(charged.saturating_sub(told))
     }
 
-    /// The store is about to be told of units that it has forgotten; no other
-    /// worker has to, for as long as that may take.
-    pub(super) fn reminds<T>(&self, held: &Held, group: &Group, units: u64, host: &Host<'_, '_, T>) {
-        if let Piece::Some(piece) = self.piece(&held.limit, group)
-            && let Some(told) = Untold::reminded(host.table, held.fingerprint, &piece)
-        {
-            told.add(units, REMINDING, host.now);
-        }
-    }
-
-    /// It was not told of them.
-    pub(super) fn did_not_remind<T>(&self, held: &Held, group: &Group, units: u64, host: &Host<'_, '_, T>) {
-        if let Piece::Some(piece) = self.piece(&held.limit, group)
-            && let Some(told) = Untold::reminded(host.table, held.fingerprint, &piece)
-        {
-            told.take(units, host.now);
-        }
+    /// What the store is being reminded of under this machine's piece.
+    pub(super) fn reminded<'h, 'm, T>(
+        &self,
+        held: &Held,
+        group: &Group,
+        host: &Host<'h, 'm, T>,
+    ) -> Option<Untold<'h, 'm>> {
+        let Piece::Some(piece) = self.piece(&held.limit, group) else { return None };
+        Untold::reminded(host.table, held.fingerprint, &piece)
     }
 
     /// What the store said was spent of a limit, less what time has given back:

@@ -2,6 +2,7 @@
 //! to be undone.
 
 use super::super::script::Op;
+use super::background::PATIENCE;
 use super::flight::{Flight, Group, Held, Paid, Phase, of_ticket, ticket};
 use super::{AnsweredLayer, Host, Pending, Store, Transport};
 use crate::limit::Algorithm;
@@ -187,7 +188,7 @@ impl Store {
         } else {
             let age = host.now.saturating_sub(group.asked_at);
             let op = Op::GiveBack { units: group.cost, age, id: group.id };
-            let deadline = host.now.saturating_add(1_000_000_000);
+            let deadline = host.now.saturating_add(PATIENCE);
             if self.send(place, 0, &Group { deadline, ..*group }, op, host) {
                 host.metrics.count(StoreEvent::GiveBack);
             }

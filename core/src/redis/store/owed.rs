@@ -2,6 +2,7 @@
 //! knew before, if it has lost its memory.
 
 use super::super::script::{Ask, Call, Op};
+use super::background::PATIENCE;
 use super::flight::{Group, Held, Paid, Phase, ticket};
 use super::{Host, Store, Transport};
 use crate::decision::Decision;
@@ -19,7 +20,7 @@ impl Store {
         group: &Group,
         host: &mut Host<'_, '_, T>,
     ) {
-        let deadline = host.now.saturating_add(1_000_000_000);
+        let deadline = host.now.saturating_add(PATIENCE);
         if !self.leases.take_fell_back(group.pot, deadline, host.now) {
             return;
         }
@@ -91,7 +92,11 @@ impl Store {
         self.free_flight(place);
         let Some(held) = held else { return };
         match told {
-            None if group.forgotten => self.did_not_remind(&held, group, owed, host),
+            None if group.forgotten => {
+                if let Some(reminded) = self.reminded(&held, group, host) {
+                    reminded.take(owed, host.now);
+                }
+            }
             Some(said) if !group.forgotten => {
                 self.was_told(&held, group, owed, host);
                 let forgotten = said.map_or(0, |said| self.forgotten(group, &held, said, host));
@@ -103,6 +108,7 @@ impl Store {
         }
     }
 
+    /// No other worker has to, for as long as the call may take.
     fn tell_forgotten<T: Transport>(
         &mut self,
         group: &Group,
@@ -112,10 +118,11 @@ impl Store {
     ) {
         let group = Group { forgotten: true, asked_at: host.now, ..*group };
         let limit = self.counted(&held.limit, group.piece, group.pieces);
-        let deadline = host.now.saturating_add(1_000_000_000);
-        self.reminds(held, &group, units, host);
+        let deadline = host.now.saturating_add(PATIENCE);
+        let Some(reminded) = self.reminded(held, &group, host) else { return };
+        reminded.add(units, PATIENCE, host.now);
         if !self.tell_owed(&group, (index, units), held, &limit, deadline, host) {
-            self.did_not_remind(held, &group, units, host);
+            reminded.take(units, host.now);
         }
     }
 }

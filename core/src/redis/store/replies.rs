@@ -3,6 +3,7 @@
 use super::super::lease::{Denial, Grant, Spend};
 use super::super::script::{self, Ask, Call, Op};
 use super::super::share::{Piece, Share};
+use super::asks;
 use super::background::Origin;
 use super::flight::{Flight, Group, Held, NOBODY, PROBE, Paid, Phase, of_ticket, ticket};
 use super::{Failure, Host, Store, Transport};
@@ -458,19 +459,10 @@ pub(super) fn send<T: Transport>(
     op: Op,
     host: &mut Host<'_, '_, T>,
 ) -> bool {
-    let Some(Some(first)) = limits.first() else { return false };
-    let keys: [_; MAX_LAYERS] = core::array::from_fn(|index| match limits.get(index) {
-        Some(Some(limit)) => group.text.of(group.piece_number(), index, limit.algorithm()),
-        _ => Default::default(),
-    });
-    let mut asks = [Ask { key: &[], limit: first }; MAX_LAYERS];
-    let mut count = 0;
-    for ((ask, key), limit) in asks.iter_mut().zip(&keys).zip(limits.iter().flatten()) {
-        *ask = Ask { key: key.as_bytes(), limit };
-        count += 1;
-    }
-    let call = Call { asks: asks.get(..count).unwrap_or(&[]), op };
-    let is_sent = host.transport.send(ticket, &call, group.deadline, host.now);
+    let limits = limits.iter().flatten();
+    let send = |asks: &[Ask<'_>]| host.transport.send(ticket, &Call { asks, op }, group.deadline, host.now);
+    let is_sent =
+        asks::with::<MAX_LAYERS, _>(&group.text, group.piece_number(), limits, send).unwrap_or(false);
     if is_sent {
         host.metrics.count(StoreEvent::Call);
     }
