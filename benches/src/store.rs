@@ -104,7 +104,8 @@ impl Prepared {
         let mut host = Host { table: &table, metrics: &self.metrics, transport: &mut told, now: START };
         let mut store = self.store.borrow_mut();
         assert!(matches!(store.check(&self.rules, &selection, 1, &mut host), Progress::Waiting(_)));
-        let ticket = host.transport.0;
+        let ticket = told.0;
+        let mut host = Host { table: &table, metrics: &self.metrics, transport: &mut told, now: START };
         let hour = 3_600_000_000_000;
         let (retry_after, units) = if self.admits { (0, 4_000_000_000) } else { (hour, 0) };
         let decision = Decision {
@@ -148,7 +149,7 @@ impl Asked<'_> {
                 Progress::Waiting(_) => {}
             }
         }
-        assert_eq!(host.transport.0, 0, "nothing was asked");
+        assert_eq!(told.0, 0, "nothing was asked");
         as_expected
     }
 }

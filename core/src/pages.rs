@@ -407,20 +407,18 @@ impl<B: Blobs> Workers<B> {
     /// Asks all limits of a selection of rules that
     /// [count in a store](Rules::count_in_store), all or none.
     pub fn check(&mut self, rules: &Rules, selection: &Selection<'_>, here: &Here<'_, '_>) -> Answer {
-        let mut host =
-            Host { table: here.table, metrics: here.metrics, transport: &mut self.pages, now: here.now };
-        let progress = self.store.check(rules, selection, 0, &mut host);
-        deliver(&mut self.store, &mut host);
+        let progress = self.store.check(rules, selection, 0, &mut here.host(&mut self.pages));
+        deliver(&mut self.store, &mut self.pages, here);
         match progress {
             Progress::Answered(answer) => answer,
             Progress::Waiting(pending) => {
-                while let Some((_, told, answer)) = self.store.poll_answer(&mut host) {
+                while let Some((_, told, answer)) = self.store.poll_answer(&mut here.host(&mut self.pages)) {
                     if told == pending {
                         return answer;
                     }
                 }
                 // Every call is answered at once, so this is not reached.
-                self.store.cancel(pending, &mut host);
+                self.store.cancel(pending, &mut here.host(&mut self.pages));
                 policy::check(rules, here.table, selection, here.now)
             }
         }
@@ -493,19 +491,26 @@ impl<B: Blobs> Workers<B> {
         &self.pages
     }
 
-    fn step(&mut self, here: &Here<'_, '_>, step: impl FnOnce(&mut Store, &mut Host<'_, '_, Pages<B>>)) {
-        let mut host =
-            Host { table: here.table, metrics: here.metrics, transport: &mut self.pages, now: here.now };
-        step(&mut self.store, &mut host);
-        deliver(&mut self.store, &mut host);
+    fn step(&mut self, here: &Here<'_, '_>, step: impl FnOnce(&mut Store, &mut Host<'_, '_>)) {
+        step(&mut self.store, &mut here.host(&mut self.pages));
+        deliver(&mut self.store, &mut self.pages, here);
+    }
+}
+
+impl<'h, 'm> Here<'h, 'm> {
+    fn host<'t>(&self, transport: &'t mut dyn Transport) -> Host<'t, 'm>
+    where
+        'h: 't,
+    {
+        Host { table: self.table, metrics: self.metrics, transport, now: self.now }
     }
 }
 
 /// Hands over what was answered; answers may lead to calls.
-fn deliver<B: Blobs>(store: &mut Store, host: &mut Host<'_, '_, Pages<B>>) {
-    while let Some(mut reply) = host.transport.replies.pop_front() {
+fn deliver<B: Blobs>(store: &mut Store, pages: &mut Pages<B>, here: &Here<'_, '_>) {
+    while let Some(mut reply) = pages.replies.pop_front() {
         let decisions = reply.decisions.get_mut(..reply.count).unwrap_or(&mut []);
-        store.answered(reply.ticket, decisions, reply.units, host);
+        store.answered(reply.ticket, decisions, reply.units, &mut here.host(pages));
     }
 }
 

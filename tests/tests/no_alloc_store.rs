@@ -51,19 +51,24 @@ fn a_request_that_is_counted_in_redis_allocates_nothing() {
     let config = StoreConfig { pots: 8, waiting: 8, holds: 8, instances: 3, ..StoreConfig::default() };
     let mut store = Store::new(&config).unwrap();
     let mut line = Line { tickets: [(0, 0, false); 4096], count: 0, is_up: true };
-    let mut host = Host { table: &table, metrics: &metrics, transport: &mut line, now: 1_000_000_000_000 };
+    let mut now = 1_000_000_000_000;
+    macro_rules! host {
+        () => {
+            &mut Host { table: &table, metrics: &metrics, transport: &mut line, now }
+        };
+    }
     let mut decisions =
         [Decision { allowed: true, limit: 100, remaining: 50, retry_after: 0, reset_after: 9, delay: 0 }; 16];
     let (mut admitted, mut denied, mut waited, mut degraded) = (0, 0, 0, 0);
     let paths: [String; 20] = core::array::from_fn(|number| format!("/{number}"));
     let before = calls();
     for step in 0..4_000usize {
-        host.now += 1_000_000;
+        now += 1_000_000;
         let path = paths[step / 50 % 20].as_bytes();
         let request = Attributes { route: b"", method: b"GET", host: b"", path, peer: None, headers: &[] };
         let mut room = KeyRoom::new();
         let selection = rules.select(&request, &mut room).unwrap();
-        host.transport.is_up = step / 500 % 4 != 2;
+        line.is_up = step / 500 % 4 != 2;
         if step % 1000 == 999 {
             store.set_region(Share::nth(0, 1 + step as u64 % 3).unwrap());
         }
@@ -75,41 +80,41 @@ fn a_request_that_is_counted_in_redis_allocates_nothing() {
             *denied += usize::from(!answer.allowed);
             *degraded += usize::from(answer.is_degraded(0));
         };
-        match store.check(&rules, &selection, step as u64, &mut host) {
+        match store.check(&rules, &selection, step as u64, host!()) {
             Progress::Answered(answer) => count(&answer, &mut admitted, &mut denied, &mut degraded),
             Progress::Waiting(pending) => {
                 waited += 1;
                 if step % 5 == 0 {
-                    store.cancel(pending, &mut host);
+                    store.cancel(pending, host!());
                 }
             }
         }
         let mut next = 0;
-        while next < host.transport.count {
-            let (ticket, asks, is_check) = host.transport.tickets[next];
+        while next < line.count {
+            let (ticket, asks, is_check) = line.tickets[next];
             next += 1;
             for decision in &mut decisions {
                 let allowed = !step.is_multiple_of(7);
                 (decision.allowed, decision.retry_after) = (allowed, if allowed { 0 } else { 3_000_000 });
             }
             match step / 100 % 5 {
-                3 => store.failed(ticket, Failure::Timeout, &mut host),
-                _ if is_check => store.answered(ticket, &mut decisions[..asks], 5, &mut host),
-                _ => store.answered(ticket, &mut [], 0, &mut host),
+                3 => store.failed(ticket, Failure::Timeout, host!()),
+                _ if is_check => store.answered(ticket, &mut decisions[..asks], 5, host!()),
+                _ => store.answered(ticket, &mut [], 0, host!()),
             }
         }
-        host.transport.count = 0;
-        while let Some((_, _, answer)) = store.poll_answer(&mut host) {
+        line.count = 0;
+        while let Some((_, _, answer)) = store.poll_answer(host!()) {
             count(&answer, &mut admitted, &mut denied, &mut degraded);
             for hold in answer.holds() {
-                store.release(hold, &mut host);
+                store.release(hold, host!());
             }
         }
-        if store.poll_timeout().is_some_and(|at| at <= host.now) {
-            store.handle_timeout(&mut host);
+        if store.poll_timeout().is_some_and(|at| at <= now) {
+            store.handle_timeout(host!());
         }
     }
-    store.drain(&mut host);
+    store.drain(host!());
     let calls = calls() - before;
     assert_eq!(calls, 0, "calls of the allocator");
     assert!(

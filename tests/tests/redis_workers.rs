@@ -63,7 +63,7 @@ impl Machine<'_> {
         worker
     }
 
-    fn host<'h>(&'h self, line: &'h mut Line, now: u64) -> Host<'h, 'h, Line> {
+    fn host<'h>(&'h self, line: &'h mut Line, now: u64) -> Host<'h, 'h> {
         Host { table: &self.table, metrics: self.metrics, transport: line, now }
     }
 

@@ -147,7 +147,7 @@ impl Shared {
         store: usize,
         table: &Table<'_>,
         calls: &mut Collected,
-        step: impl FnOnce(&mut Store, &mut Host<'_, '_, Collected>) -> R,
+        step: impl FnOnce(&mut Store, &mut Host<'_, '_>) -> R,
     ) -> Option<R> {
         let (result, due) = self.step(store, table, calls, step)?;
         if let Some(due) = due.filter(|due| *due < self.next.load(Ordering::Relaxed)) {
@@ -164,7 +164,7 @@ impl Shared {
         store: usize,
         table: &Table<'_>,
         calls: &mut Collected,
-        step: impl FnOnce(&mut Store, &mut Host<'_, '_, Collected>) -> R,
+        step: impl FnOnce(&mut Store, &mut Host<'_, '_>) -> R,
     ) -> Option<(R, Option<Nanos>)> {
         let mut store = lock(self.stores.get(store)?);
         let mut host = Host { table, metrics: &self.metrics, transport: calls, now: self.now() };

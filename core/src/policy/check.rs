@@ -243,7 +243,7 @@ impl<'a, 'm> Asked<'a, 'm> {
     }
 
     /// Before the limits are asked: subjects that still have to wait.
-    pub(crate) fn before(&mut self, selection: &Selection<'_>, penalties: &mut impl Penalties) {
+    pub(crate) fn before(&mut self, selection: &Selection<'_>, penalties: &mut dyn Penalties) {
         for (place, layer) in selection.layers().enumerate() {
             if layer.index == 0 && !self.is_dry(place) {
                 self.still_waits(place, layer, penalties);
@@ -251,7 +251,7 @@ impl<'a, 'm> Asked<'a, 'm> {
         }
     }
 
-    fn still_waits(&mut self, place: usize, layer: &Layer<'_>, penalties: &mut impl Penalties) {
+    fn still_waits(&mut self, place: usize, layer: &Layer<'_>, penalties: &mut dyn Penalties) {
         let Some(penalty) = self.penalty(layer) else { return };
         let subject = penalties.subject(layer.subject(&mut [0; ROOM]).as_slice());
         let wait = penalties.wait(subject, &penalty, self.now);
@@ -276,7 +276,7 @@ impl<'a, 'm> Asked<'a, 'm> {
     }
 
     /// All limits that are enforced, together.
-    pub(crate) fn enforced(&mut self, selection: &Selection<'_>, penalties: &mut impl Penalties) {
+    pub(crate) fn enforced(&mut self, selection: &Selection<'_>, penalties: &mut dyn Penalties) {
         let Some(first) = selection.layers().next() else { return };
         let mut requests = [first.request(); MAX_LAYERS];
         let mut places = [0; MAX_LAYERS];
@@ -313,7 +313,7 @@ impl<'a, 'm> Asked<'a, 'm> {
 
     /// A denial counts against the subject of each policy that denied and has
     /// a penalty; once, whichever of its limits denied.
-    pub(crate) fn strike(&mut self, selection: &Selection<'_>, penalties: &mut impl Penalties) {
+    pub(crate) fn strike(&mut self, selection: &Selection<'_>, penalties: &mut dyn Penalties) {
         let mut struck = None;
         for (place, layer) in selection.layers().enumerate() {
             let Some(penalty) = self.penalty(layer) else { continue };

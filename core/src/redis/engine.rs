@@ -224,7 +224,7 @@ impl Engine {
         self.store.held(now)
     }
 
-    fn split<'a, 'm>(&'a mut self, here: &'a Here<'_, 'm>) -> (&'a mut Store, Host<'a, 'm, Router>) {
+    fn split<'a, 'm>(&'a mut self, here: &'a Here<'_, 'm>) -> (&'a mut Store, Host<'a, 'm>) {
         let transport = &mut self.router;
         let host = Host { table: here.table, metrics: here.metrics, transport, now: here.now };
         (&mut self.store, host)

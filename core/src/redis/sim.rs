@@ -344,11 +344,7 @@ impl World {
     }
 
     /// One step of an instance, after which it is woken when it wants to be.
-    fn with<R>(
-        &mut self,
-        index: usize,
-        step: impl FnOnce(&mut Store, &mut Host<'_, '_, Wire<'_>>) -> R,
-    ) -> Option<R> {
+    fn with<R>(&mut self, index: usize, step: impl FnOnce(&mut Store, &mut Host<'_, '_>) -> R) -> Option<R> {
         let instance = self.instances.get_mut(index)?;
         let table = instance.table.table()?;
         let ahead = instance.ahead;

@@ -149,21 +149,20 @@ impl Default for StoreConfig {
 }
 
 /// What a host brings along to each step.
-#[derive(Debug)]
-pub struct Host<'h, 'm, T> {
+pub struct Host<'h, 'm> {
     /// Where limits count that are not the store's, and all of them while it
     /// is away.
     pub table: &'h Table<'m>,
     /// What is counted.
     pub metrics: &'h StoreMetrics,
     /// Who carries calls.
-    pub transport: &'h mut T,
+    pub transport: &'h mut dyn Transport,
     /// The host's monotonic clock.
     pub now: Nanos,
 }
 
 /// Where there is no other place, or it is not available, the table is.
-impl<T: Transport> Penalties for Host<'_, '_, T> {
+impl Penalties for Host<'_, '_> {
     fn subject(&self, subject: &[u8]) -> Fingerprint {
         self.transport.subject(subject).unwrap_or_else(|| self.table.fingerprint(subject))
     }

@@ -9,7 +9,7 @@ use super::super::lease::{TOLD, Unspent};
 use super::super::script::{Ask, Call, Op};
 use super::asks;
 use super::flight::{Group, NOBODY, PROBE};
-use super::{Host, Store, Transport};
+use super::{Host, Store};
 use crate::limit::{Algorithm, Limit};
 use crate::limiter::MAX_LAYERS;
 use crate::metrics::StoreEvent;
@@ -62,7 +62,7 @@ impl Store {
 
     /// Time has passed: probes the store if that is due, and gives back what
     /// was fetched and not spent.
-    pub fn handle_timeout<T: Transport>(&mut self, host: &mut Host<'_, '_, T>) {
+    pub fn handle_timeout(&mut self, host: &mut Host<'_, '_>) {
         self.probe_if_due(host);
         if host.now >= self.sweep_from {
             let is_taken = self.give_back_over(BATCH, host.now, host);
@@ -71,7 +71,7 @@ impl Store {
     }
 
     /// A connection was made: a store that was away may be well again.
-    pub fn connected<T: Transport>(&mut self, host: &mut Host<'_, '_, T>) {
+    pub fn connected(&mut self, host: &mut Host<'_, '_>) {
         host.metrics.count(StoreEvent::Connected);
         self.hurry(host);
     }
@@ -79,7 +79,7 @@ impl Store {
     /// There is a sign that the store is well: what waits before it is asked
     /// again need not. For a connection that several stores share, which is
     /// one connection made.
-    pub fn hurry<T: Transport>(&mut self, host: &mut Host<'_, '_, T>) {
+    pub fn hurry(&mut self, host: &mut Host<'_, '_>) {
         self.breaker.hurry(host.now);
         self.probe_if_due(host);
     }
@@ -87,7 +87,7 @@ impl Store {
     /// The breaker is open. If another worker's has closed meanwhile, the store
     /// is well for this one too: as long as some count in it and some alone,
     /// they admit twice what they should.
-    pub(super) fn look_around<T: Transport>(&mut self, host: &mut Host<'_, '_, T>) {
+    pub(super) fn look_around(&mut self, host: &mut Host<'_, '_>) {
         let open = host.metrics.read(StoreEvent::Open);
         if open < self.open_seen {
             host.transport.hurry(host.now);
@@ -96,7 +96,7 @@ impl Store {
         self.open_seen = open;
     }
 
-    fn probe_if_due<T: Transport>(&mut self, host: &mut Host<'_, '_, T>) {
+    fn probe_if_due(&mut self, host: &mut Host<'_, '_>) {
         self.breaker.handle_timeout(host.now);
         if self.breaker.wants_probe(host.now) {
             let deadline = host.now.saturating_add(self.patience);
@@ -115,7 +115,7 @@ impl Store {
     /// goes back as soon as it comes. So the host goes on for a little while,
     /// until all that it sent is answered. What is not waited for is lost
     /// until its limit has filled again; it is not admitted.
-    pub fn drain<T: Transport>(&mut self, host: &mut Host<'_, '_, T>) {
+    pub fn drain(&mut self, host: &mut Host<'_, '_>) {
         if self.was_open && !self.drained {
             host.metrics.uncount(StoreEvent::Open);
         }
@@ -125,7 +125,7 @@ impl Store {
 
     /// Of a process that ends: what is in the pots goes back, or what came into
     /// them since.
-    pub(super) fn give_back_rest<T: Transport>(&mut self, host: &mut Host<'_, '_, T>) {
+    pub(super) fn give_back_rest(&mut self, host: &mut Host<'_, '_>) {
         if self.drained {
             let _ = self.give_back_over(usize::MAX, Nanos::MAX, host); // the rest when there is room
         }
@@ -133,7 +133,7 @@ impl Store {
 
     /// What is over at `at` goes back, in at most `count` calls. False if the
     /// transport took no more.
-    fn give_back_over<T: Transport>(&mut self, count: usize, at: Nanos, host: &mut Host<'_, '_, T>) -> bool {
+    fn give_back_over(&mut self, count: usize, at: Nanos, host: &mut Host<'_, '_>) -> bool {
         for _ in 0..count {
             let Some(unspent) = self.leases.over(at) else { break };
             if !self.return_units(&unspent, host) {
@@ -147,7 +147,7 @@ impl Store {
     /// A call that was not answered in time may be carried out yet. Units that
     /// it then holds in flight would be nobody's until they expire: they go
     /// back behind it. Where it never comes they are not there, and nothing is.
-    pub(super) fn release_late<T: Transport>(&self, place: usize, group: &Group, host: &mut Host<'_, '_, T>) {
+    pub(super) fn release_late(&self, place: usize, group: &Group, host: &mut Host<'_, '_>) {
         let mut limits = [None; MAX_LAYERS];
         self.limits_of(place, group, &mut limits);
         for (index, limit) in limits.iter().flatten().enumerate() {
@@ -171,11 +171,7 @@ impl Store {
 
     /// Units that were fetched and not spent go back; false when the transport
     /// takes no call now. While the breaker is open they are let go.
-    pub(super) fn return_units<T: Transport>(
-        &mut self,
-        unspent: &Unspent,
-        host: &mut Host<'_, '_, T>,
-    ) -> bool {
+    pub(super) fn return_units(&mut self, unspent: &Unspent, host: &mut Host<'_, '_>) -> bool {
         let Some(origin) = self.origins.get(unspent.place).filter(|origin| origin.pot == unspent.key) else {
             return true;
         };
@@ -277,7 +273,7 @@ impl Holds {
 }
 
 impl Kept {
-    pub(super) fn give_back<T: Transport>(&self, host: &mut Host<'_, '_, T>) -> bool {
+    pub(super) fn give_back(&self, host: &mut Host<'_, '_>) -> bool {
         let asks = [Ask { key: self.key.as_bytes(), limit: &self.limit }];
         let age = host.now.saturating_sub(self.taken_at);
         let op = Op::GiveBack { units: self.units, age, id: self.id };

@@ -3,7 +3,7 @@
 use super::super::key;
 use super::super::lease::{Spend, TOLD, Told};
 use super::flight::{Flight, Group, Held, Paid, Phase, pot_of};
-use super::{Host, Pending, Progress, Store, Transport, is_remote};
+use super::{Host, Pending, Progress, Store, is_remote};
 use crate::decision::Decision;
 use crate::limiter::{self, MAX_LAYERS};
 use crate::metrics::StoreEvent;
@@ -30,12 +30,12 @@ impl Store {
     ///
     /// A request that has to wait is told by
     /// [`poll_answer`](Self::poll_answer), under the number `user`.
-    pub fn check<T: Transport>(
+    pub fn check(
         &mut self,
         rules: &Rules,
         selection: &Selection<'_>,
         user: u64,
-        host: &mut Host<'_, '_, T>,
+        host: &mut Host<'_, '_>,
     ) -> Progress {
         let remote = rules.layers_of(selection, is_remote);
         if remote == 0 {
@@ -75,11 +75,11 @@ impl Store {
     /// The most frequent request, which is under one limit that memory can
     /// answer for: the same as below, without the care that several need.
     #[inline]
-    fn at_once<T: Transport>(
+    fn at_once(
         &mut self,
         rules: &Rules,
         selection: &Selection<'_>,
-        host: &mut Host<'_, '_, T>,
+        host: &mut Host<'_, '_>,
     ) -> Option<Answer> {
         let layer = selection.layers().next().filter(|_| selection.len() == 1)?;
         let policy = rules.policies().get(layer.policy)?;
@@ -116,14 +116,14 @@ impl Store {
     }
 
     /// Every group, as far as memory can tell.
-    fn look_up<T: Transport>(
+    fn look_up(
         &mut self,
         rules: &Rules,
         selection: &Selection<'_>,
         remote: u16,
         asked: &mut Asked<'_, '_>,
         seen: &mut [Option<Seen>; MAX_LAYERS],
-        host: &mut Host<'_, '_, T>,
+        host: &mut Host<'_, '_>,
     ) {
         let mut layers = selection.layers().enumerate().peekable();
         let mut rooms = seen.iter_mut();
@@ -163,7 +163,7 @@ impl Store {
 
     /// The first piece that pays; else one that may be asked; else a denial.
     #[expect(clippy::too_many_arguments, reason = "one request's whole context")]
-    fn look<'r, T>(
+    fn look<'r>(
         &mut self,
         policy: &Policy,
         mut group: Seen,
@@ -171,7 +171,7 @@ impl Store {
         members: impl Iterator<Item = &'r Layer<'r>> + Clone,
         asked: &mut Asked<'_, '_>,
         dry: bool,
-        host: &mut Host<'_, '_, T>,
+        host: &mut Host<'_, '_>,
     ) -> Seen {
         let pieces = policy.shards().max(1);
         let turn = if pieces > 1 { self.turn } else { 0 };
@@ -250,14 +250,14 @@ impl Store {
     }
 
     /// Keeps the request until its groups are answered, and asks.
-    fn take_off<T: Transport>(
+    fn take_off(
         &mut self,
         rules: &Rules,
         selection: &Selection<'_>,
         seen: &[Option<Seen>],
         mut asked: Asked<'_, '_>,
         user: u64,
-        host: &mut Host<'_, '_, T>,
+        host: &mut Host<'_, '_>,
     ) -> Progress {
         let Some(place) = self.claim_flight(Phase::Waiting, user, host.now) else {
             return self.without_flight(rules, selection, seen, asked, host);
@@ -289,13 +289,13 @@ impl Store {
     }
 
     /// No room to wait: decided as if the store were away.
-    fn without_flight<T: Transport>(
+    fn without_flight(
         &mut self,
         rules: &Rules,
         selection: &Selection<'_>,
         seen: &[Option<Seen>],
         mut asked: Asked<'_, '_>,
-        host: &mut Host<'_, '_, T>,
+        host: &mut Host<'_, '_>,
     ) -> Progress {
         let mut layers = [None; MAX_LAYERS];
         for (room, (at, layer)) in layers.iter_mut().zip(selection.layers().enumerate()) {
@@ -334,12 +334,12 @@ impl Store {
     }
 
     /// Fetches more for the pots that are low.
-    fn fetch_low<T: Transport>(
+    fn fetch_low(
         &mut self,
         rules: &Rules,
         selection: &Selection<'_>,
         seen: &[Option<Seen>],
-        host: &mut Host<'_, '_, T>,
+        host: &mut Host<'_, '_>,
     ) {
         for seen in seen.iter().flatten().filter(|seen| seen.low) {
             if let Some(group) = group(rules, selection, seen, self.timeout, host) {
@@ -369,13 +369,7 @@ pub(super) fn mixed(pot: u64, layer: &Layer<'_>) -> u64 {
     (pot ^ numbers).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29)
 }
 
-fn held<T: Transport>(
-    rules: &Rules,
-    layer: &Layer<'_>,
-    seen: &[Option<Seen>],
-    at: usize,
-    host: &Host<'_, '_, T>,
-) -> Held {
+fn held(rules: &Rules, layer: &Layer<'_>, seen: &[Option<Seen>], at: usize, host: &Host<'_, '_>) -> Held {
     let penalty = rules.policies().get(layer.policy).and_then(Policy::penalty);
     Held {
         limit: *layer.limit,
@@ -389,12 +383,12 @@ fn held<T: Transport>(
     }
 }
 
-fn group<T>(
+fn group(
     rules: &Rules,
     selection: &Selection<'_>,
     seen: &Seen,
     timeout: Nanos,
-    host: &Host<'_, '_, T>,
+    host: &Host<'_, '_>,
 ) -> Option<Group> {
     let layer = selection.layers().nth(seen.first)?;
     let policy = rules.policies().get(layer.policy)?;

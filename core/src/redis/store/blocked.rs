@@ -8,7 +8,7 @@ use super::super::lease::Spend;
 use super::super::script::Ask;
 use super::asks;
 use super::begin::mixed;
-use super::{Host, Store, Transport};
+use super::{Host, Store};
 use crate::decision::Decision;
 use crate::limiter::MAX_LAYERS;
 use crate::policy::check::Asked;
@@ -17,13 +17,13 @@ use crate::time::Nanos;
 
 impl Store {
     /// Lengthens what the subjects of these layers are told to wait.
-    pub(super) fn wait_for_limits<T: Transport>(
+    pub(super) fn wait_for_limits(
         &mut self,
         rules: &Rules,
         selection: &Selection<'_>,
         remote: u16,
         asked: &mut Asked<'_, '_>,
-        host: &mut Host<'_, '_, T>,
+        host: &mut Host<'_, '_>,
     ) {
         for (first, layer) in selection.layers().enumerate() {
             let is_blocked = asked.answer.outcomes.get(first) == Some(&Outcome::Denied);
@@ -42,12 +42,12 @@ impl Store {
 
     /// How long until all limits of a policy have room; 0 if that is now, or
     /// not known.
-    fn wait_of<'l, T: Transport>(
+    fn wait_of<'l>(
         &mut self,
         rules: &Rules,
         layer: &Layer<'_>,
         members: impl Iterator<Item = &'l Layer<'l>> + Clone,
-        host: &mut Host<'_, '_, T>,
+        host: &mut Host<'_, '_>,
     ) -> Nanos {
         let is_divided = rules.policies().get(layer.policy).is_some_and(|policy| policy.shards() > 1);
         if is_divided {

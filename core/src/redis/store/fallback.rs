@@ -30,13 +30,13 @@ use crate::time::{NEVER, Nanos, SECOND};
 const COME_BACK: Nanos = SECOND;
 impl Store {
     /// Decides a group; says how it was paid.
-    pub(super) fn fall_back<T>(
+    pub(super) fn fall_back(
         &mut self,
         group: &Group,
         layers: &[Option<Held>; MAX_LAYERS],
         dry: u16,
         answer: &mut Answer,
-        host: &mut Host<'_, '_, T>,
+        host: &mut Host<'_, '_>,
     ) -> Paid {
         answer.degraded |= group.mask();
         let held = || (group.first..).zip(layers.iter().skip(group.first).take(group.count).flatten());
@@ -136,12 +136,7 @@ impl Store {
 
     /// Charges this machine's piece with what the store last told, unless it
     /// owes as much already.
-    fn carry_over<T>(
-        &mut self,
-        group: &Group,
-        layers: &[Option<Held>; MAX_LAYERS],
-        host: &mut Host<'_, '_, T>,
-    ) {
+    fn carry_over(&mut self, group: &Group, layers: &[Option<Held>; MAX_LAYERS], host: &mut Host<'_, '_>) {
         self.leases.redate(group.pot, group.lease.map_or(0, |lease| lease.ttl), host.now);
         for (index, held) in layers.iter().skip(group.first).take(group.count).flatten().enumerate() {
             let Piece::Some(piece) = self.piece(&held.limit, group) else { continue };
@@ -160,14 +155,14 @@ impl Store {
 
     /// Units that this machine admitted and the store has not heard of, as far
     /// as its piece has yet to recover from them.
-    pub(super) fn owed<T>(&self, group: &Group, held: &Held, host: &Host<'_, '_, T>) -> u64 {
+    pub(super) fn owed(&self, group: &Group, held: &Held, host: &Host<'_, '_>) -> u64 {
         let piece = self.piece(&held.limit, group);
         let (Piece::Some(limit), Some(untold)) = (piece, untold(host.table, held, &piece)) else { return 0 };
         untold.units(host.now).min(debt(host.table, held.fingerprint, &limit, host.now))
     }
 
     /// The store was told of so many.
-    pub(super) fn was_told<T>(&self, held: &Held, group: &Group, units: u64, host: &Host<'_, '_, T>) {
+    pub(super) fn was_told(&self, held: &Held, group: &Group, units: u64, host: &Host<'_, '_>) {
         if let Some(untold) = untold(host.table, held, &self.piece(&held.limit, group)) {
             untold.take(units, host.now);
         }
@@ -176,13 +171,7 @@ impl Store {
     /// Units that the store knew of when it was last heard and does not know
     /// now: it came back without its memory. This machine tells what its piece
     /// was charged for them; all machines together tell all.
-    pub(super) fn forgotten<T>(
-        &self,
-        group: &Group,
-        held: &Held,
-        said: &Decision,
-        host: &Host<'_, '_, T>,
-    ) -> u64 {
+    pub(super) fn forgotten(&self, group: &Group, held: &Held, said: &Decision, host: &Host<'_, '_>) -> u64 {
         let Piece::Some(piece) = self.piece(&held.limit, group) else { return 0 };
         if group.pieces > 1 || piece.algorithm() == Algorithm::Concurrency {
             return 0;
@@ -201,11 +190,11 @@ impl Store {
     }
 
     /// What the store is being reminded of under this machine's piece.
-    pub(super) fn reminded<'h, 'm, T>(
+    pub(super) fn reminded<'h, 'm>(
         &self,
         held: &Held,
         group: &Group,
-        host: &Host<'h, 'm, T>,
+        host: &Host<'h, 'm>,
     ) -> Option<Untold<'h, 'm>> {
         let Piece::Some(piece) = self.piece(&held.limit, group) else { return None };
         Untold::reminded(host.table, held.fingerprint, &piece)
@@ -223,12 +212,12 @@ impl Store {
     }
 
     /// Gives back what a fallback was charged.
-    pub(super) fn undo_fallback<T>(
+    pub(super) fn undo_fallback(
         &self,
         group: &Group,
         layers: &[Option<Held>; MAX_LAYERS],
         holds: &mut [Hold; MAX_LAYERS],
-        host: &mut Host<'_, '_, T>,
+        host: &mut Host<'_, '_>,
     ) {
         let all = layers.iter().zip(holds).skip(group.first).take(group.count);
         for (held, hold) in all.filter_map(|(held, hold)| Some((held.as_ref()?, hold))) {

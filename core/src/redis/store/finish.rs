@@ -4,7 +4,7 @@
 use super::super::script::Op;
 use super::background::PATIENCE;
 use super::flight::{Flight, Group, Held, Paid, Phase, of_ticket, ticket};
-use super::{AnsweredLayer, Host, Pending, Store, Transport};
+use super::{AnsweredLayer, Host, Pending, Store};
 use crate::limit::Algorithm;
 use crate::limiter::MAX_LAYERS;
 use crate::metrics::StoreEvent;
@@ -17,10 +17,7 @@ use crate::time::{NEVER, Nanos};
 impl Store {
     /// The next request that waited and is answered: the number that it came
     /// with, and its answer.
-    pub fn poll_answer<T: Transport>(
-        &mut self,
-        host: &mut Host<'_, '_, T>,
-    ) -> Option<(u64, Pending, Answer)> {
+    pub fn poll_answer(&mut self, host: &mut Host<'_, '_>) -> Option<(u64, Pending, Answer)> {
         loop {
             let place = self.ready;
             let flight = self.flights.get(place)?;
@@ -49,7 +46,7 @@ impl Store {
 
     /// The client is gone: nothing is told, and what its request was charged
     /// goes back. Nothing happens when it is not waiting any more.
-    pub fn cancel<T>(&mut self, pending: Pending, host: &mut Host<'_, '_, T>) {
+    pub fn cancel(&mut self, pending: Pending, host: &mut Host<'_, '_>) {
         let Some((place, generation, _)) = of_ticket(pending.0) else { return };
         let Some(flight) = self.flights.get_mut(place) else { return };
         if flight.generation == generation && matches!(flight.phase, Phase::Waiting | Phase::Ready) {
@@ -67,7 +64,7 @@ impl Store {
     }
 
     /// When all groups are answered.
-    pub(super) fn land_if_done<T: Transport>(&mut self, place: usize, host: &mut Host<'_, '_, T>) {
+    pub(super) fn land_if_done(&mut self, place: usize, host: &mut Host<'_, '_>) {
         if self.conclude(place, host) {
             self.append_ready(place);
         }
@@ -75,7 +72,7 @@ impl Store {
 
     /// When all groups are answered: what they mean together. True if there is
     /// somebody to be told.
-    pub(super) fn conclude<T: Transport>(&mut self, place: usize, host: &mut Host<'_, '_, T>) -> bool {
+    pub(super) fn conclude(&mut self, place: usize, host: &mut Host<'_, '_>) -> bool {
         let Some(flight) = self.flights.get(place).filter(|flight| flight.unanswered == 0) else {
             return false;
         };
@@ -123,7 +120,7 @@ impl Store {
 
     /// Gives back what the layers of a flight were charged, but for those that
     /// count on their own in a dry run of an answered request.
-    fn undo<T: Transport>(&mut self, place: usize, host: &mut Host<'_, '_, T>) {
+    fn undo(&mut self, place: usize, host: &mut Host<'_, '_>) {
         for index in 0..MAX_LAYERS {
             let Some(flight) = self.flights.get(place) else { return };
             let Some(group) = flight.groups.get(index).and_then(|group| *group) else { continue };
@@ -136,13 +133,7 @@ impl Store {
         }
     }
 
-    fn undo_group<T: Transport>(
-        &mut self,
-        place: usize,
-        index: usize,
-        group: &Group,
-        host: &mut Host<'_, '_, T>,
-    ) {
+    fn undo_group(&mut self, place: usize, index: usize, group: &Group, host: &mut Host<'_, '_>) {
         match group.paid {
             Paid::Asked | Paid::Nothing => {}
             Paid::Pot => {
@@ -168,7 +159,7 @@ impl Store {
 
     /// Units that came with a call wait in the pot, where there is one that
     /// they may wait in; else they go back to the store.
-    fn undo_call<T: Transport>(&mut self, place: usize, group: &Group, host: &mut Host<'_, '_, T>) {
+    fn undo_call(&mut self, place: usize, group: &Group, host: &mut Host<'_, '_>) {
         if let Some(flight) = self.flights.get_mut(place) {
             for at in group.first..group.first + group.count {
                 let hold = flight.answer.holds.get_mut(at).map(core::mem::take);
@@ -216,7 +207,7 @@ impl Store {
 
     /// Gives back units in flight, the table's or the store's: the request is
     /// over. Nothing happens for a hold that was released, or has expired.
-    pub fn release<T: Transport>(&mut self, hold: &Hold, host: &mut Host<'_, '_, T>) {
+    pub fn release(&mut self, hold: &Hold, host: &mut Host<'_, '_>) {
         match self.holds.take(hold) {
             None => host.table.release(hold),
             Some(kept) if host.now < hold.expires && self.breaker.allows(host.now) => {
@@ -231,7 +222,7 @@ impl Store {
 
 impl Flight {
     /// What this machine's limits were charged.
-    fn undo_local<T>(&mut self, host: &mut Host<'_, '_, T>) {
+    fn undo_local(&mut self, host: &mut Host<'_, '_>) {
         let abandoned = self.phase == Phase::Abandoned;
         for (at, held) in self.layers.iter().enumerate() {
             let Some(held) = held.filter(|held| !held.remote) else { continue };
@@ -251,7 +242,7 @@ impl Flight {
 
     /// A denial counts against the subject of each policy that denied and has
     /// a penalty, once.
-    fn strike<T: Transport>(&mut self, host: &mut Host<'_, '_, T>) {
+    fn strike(&mut self, host: &mut Host<'_, '_>) {
         let mut struck = None;
         for at in 0..self.answer.count {
             let held: Option<&Held> = self.layers.get(at).and_then(|held| held.as_ref());

@@ -4,7 +4,7 @@
 use super::super::script::{Ask, Call, Op};
 use super::background::PATIENCE;
 use super::flight::{Group, Held, Paid, Phase, ticket};
-use super::{Host, Store, Transport};
+use super::{Host, Store};
 use crate::decision::Decision;
 use crate::limit::Limit;
 use crate::limiter::MAX_LAYERS;
@@ -14,12 +14,7 @@ use crate::time::Nanos;
 impl Store {
     /// Charges the store what the fallback admitted while it was away. It
     /// counts as told when the store has answered, not before.
-    pub(super) fn charge_fallback<T: Transport>(
-        &mut self,
-        place: usize,
-        group: &Group,
-        host: &mut Host<'_, '_, T>,
-    ) {
+    pub(super) fn charge_fallback(&mut self, place: usize, group: &Group, host: &mut Host<'_, '_>) {
         let deadline = host.now.saturating_add(PATIENCE);
         if !self.leases.take_fell_back(group.pot, deadline, host.now) {
             return;
@@ -47,14 +42,14 @@ impl Store {
         }
     }
 
-    fn tell_owed<T: Transport>(
+    fn tell_owed(
         &mut self,
         group: &Group,
         (index, owed): (usize, u64),
         held: &Held,
         limit: &Limit,
         deadline: Nanos,
-        host: &mut Host<'_, '_, T>,
+        host: &mut Host<'_, '_>,
     ) -> bool {
         let Some(room) = self.claim_flight(Phase::Background, 0, host.now) else { return false };
         let (owed_of, asked_at, paid) = (Some((index, owed)), host.now, Paid::Asked);
@@ -79,12 +74,12 @@ impl Store {
 
     /// The store was told, and said how it stands then; or it was not. If it
     /// turns out to have lost its memory, it is told of that as well.
-    pub(super) fn owed_is_told<T: Transport>(
+    pub(super) fn owed_is_told(
         &mut self,
         place: usize,
         group: &Group,
         told: Option<Option<&Decision>>,
-        host: &mut Host<'_, '_, T>,
+        host: &mut Host<'_, '_>,
     ) {
         let (index, owed) = group.owed.unwrap_or_default();
         let held = self.flights.get(place).and_then(|flight| *flight.layers.get(group.first + index)?);
@@ -109,12 +104,12 @@ impl Store {
     }
 
     /// No other worker has to, for as long as the call may take.
-    fn tell_forgotten<T: Transport>(
+    fn tell_forgotten(
         &mut self,
         group: &Group,
         (index, units): (usize, u64),
         held: &Held,
-        host: &mut Host<'_, '_, T>,
+        host: &mut Host<'_, '_>,
     ) {
         let group = Group { forgotten: true, asked_at: host.now, ..*group };
         let limit = self.counted(&held.limit, group.piece, group.pieces);

@@ -6,7 +6,7 @@ use super::super::share::{Piece, Share};
 use super::asks;
 use super::background::Origin;
 use super::flight::{Flight, Group, Held, NOBODY, PROBE, Paid, Phase, of_ticket, ticket};
-use super::{Failure, Host, Store, Transport};
+use super::{Failure, Host, Store};
 use crate::decision::Decision;
 use crate::limit::{Algorithm, Limit};
 use crate::limiter::MAX_LAYERS;
@@ -32,7 +32,7 @@ const NOTHING: Decision = Decision {
 
 impl Store {
     /// The integers that a call was answered with.
-    pub fn replied<T: Transport>(&mut self, ticket: u64, integers: &[i64], host: &mut Host<'_, '_, T>) {
+    pub fn replied(&mut self, ticket: u64, integers: &[i64], host: &mut Host<'_, '_>) {
         let Some((place, _, group)) = self.group_of(ticket) else {
             return self.answered(ticket, &mut [], 0, host);
         };
@@ -50,13 +50,7 @@ impl Store {
 
     /// What a call was answered with, read: one decision for each of its
     /// limits, and the units that came on top.
-    pub fn answered<T: Transport>(
-        &mut self,
-        ticket: u64,
-        decisions: &mut [Decision],
-        units: u64,
-        host: &mut Host<'_, '_, T>,
-    ) {
+    pub fn answered(&mut self, ticket: u64, decisions: &mut [Decision], units: u64, host: &mut Host<'_, '_>) {
         if ticket == PROBE {
             self.breaker.probe_succeeded(host.now);
             return self.note_breaker(host.metrics);
@@ -78,7 +72,7 @@ impl Store {
     }
 
     /// A call has no answer, and will have none.
-    pub fn failed<T: Transport>(&mut self, ticket: u64, failure: Failure, host: &mut Host<'_, '_, T>) {
+    pub fn failed(&mut self, ticket: u64, failure: Failure, host: &mut Host<'_, '_>) {
         if ticket == PROBE {
             self.breaker.probe_failed(host.now);
             return self.note_breaker(host.metrics);
@@ -103,20 +97,14 @@ impl Store {
         }
     }
 
-    fn unanswered<T: Transport>(
-        &mut self,
-        place: usize,
-        index: usize,
-        group: &Group,
-        host: &mut Host<'_, '_, T>,
-    ) {
+    fn unanswered(&mut self, place: usize, index: usize, group: &Group, host: &mut Host<'_, '_>) {
         self.leases.unanswered(group.pot(), group.id);
         self.decide_alone(place, index, group, host);
         self.land_if_done(place, host);
     }
 
     /// Asks every group that has to be asked.
-    pub(super) fn ask_all<T: Transport>(&mut self, place: usize, host: &mut Host<'_, '_, T>) {
+    pub(super) fn ask_all(&mut self, place: usize, host: &mut Host<'_, '_>) {
         for index in 0..MAX_LAYERS {
             let group = self.flights.get(place).and_then(|flight| *flight.groups.get(index)?);
             let Some(group) = group.filter(|group| group.paid == Paid::Asked) else { continue };
@@ -128,13 +116,7 @@ impl Store {
     }
 
     /// Asks one group; decides without the store if it cannot be asked.
-    fn ask<T: Transport>(
-        &mut self,
-        place: usize,
-        index: usize,
-        mut group: Group,
-        host: &mut Host<'_, '_, T>,
-    ) {
+    fn ask(&mut self, place: usize, index: usize, mut group: Group, host: &mut Host<'_, '_>) {
         if self.has_no_part(place, &group) {
             let mut decisions = [NOTHING; MAX_LAYERS];
             let decisions = decisions.get_mut(..group.count).unwrap_or(&mut []);
@@ -161,11 +143,11 @@ impl Store {
     }
 
     /// Fetches more for a pot that is low; nobody waits.
-    pub(super) fn prefetch<T: Transport>(
+    pub(super) fn prefetch(
         &mut self,
         mut group: Group,
         layers: impl Iterator<Item = Held>,
-        host: &mut Host<'_, '_, T>,
+        host: &mut Host<'_, '_>,
     ) {
         if self.drained || !self.breaker.allows(host.now) {
             return;
@@ -197,14 +179,14 @@ impl Store {
     }
 
     /// What an answer means for its group.
-    fn settle<T: Transport>(
+    fn settle(
         &mut self,
         place: usize,
         index: usize,
         mut group: Group,
         decisions: &mut [Decision],
         units: u64,
-        host: &mut Host<'_, '_, T>,
+        host: &mut Host<'_, '_>,
     ) {
         let by = decisions.iter().enumerate().filter(|(_, decision)| !decision.allowed);
         let by = by.max_by_key(|(_, decision)| decision.retry_after).map(|(by, decision)| (by, *decision));
@@ -271,13 +253,7 @@ impl Store {
 
     /// A piece of a divided key denied: another may still have some. True if
     /// that one was asked; when its pot paid, `group.paid` says so.
-    fn next_piece<T: Transport>(
-        &mut self,
-        place: usize,
-        index: usize,
-        group: &mut Group,
-        host: &mut Host<'_, '_, T>,
-    ) -> bool {
+    fn next_piece(&mut self, place: usize, index: usize, group: &mut Group, host: &mut Host<'_, '_>) -> bool {
         while group.tried < group.pieces && host.now < group.deadline {
             group.tried += 1;
             group.piece = (group.piece + 1) % group.pieces;
@@ -300,13 +276,13 @@ impl Store {
     }
 
     /// Encodes and sends a call about a group.
-    pub(super) fn send<T: Transport>(
+    pub(super) fn send(
         &mut self,
         place: usize,
         index: usize,
         group: &Group,
         op: Op,
-        host: &mut Host<'_, '_, T>,
+        host: &mut Host<'_, '_>,
     ) -> bool {
         let mut limits = [None; MAX_LAYERS];
         self.limits_of(place, group, &mut limits);
@@ -419,7 +395,7 @@ impl Store {
         }
     }
 
-    fn note_failure<T>(&mut self, group: &Group, host: &mut Host<'_, '_, T>) {
+    fn note_failure(&mut self, group: &Group, host: &mut Host<'_, '_>) {
         self.breaker.failed(host.now);
         self.probe_key = group.text.probe();
         if group.owed.is_none() {
@@ -429,13 +405,7 @@ impl Store {
     }
 
     /// Decides a group as its policy says for a store that is away.
-    fn decide_alone<T: Transport>(
-        &mut self,
-        place: usize,
-        index: usize,
-        group: &Group,
-        host: &mut Host<'_, '_, T>,
-    ) {
+    fn decide_alone(&mut self, place: usize, index: usize, group: &Group, host: &mut Host<'_, '_>) {
         let Some(flight) = self.flights.get_mut(place) else { return };
         flight.unanswered = flight.unanswered.saturating_sub(1);
         if flight.phase == Phase::Background {
@@ -452,12 +422,12 @@ impl Store {
 }
 
 /// Sends a call about these limits.
-pub(super) fn send<T: Transport>(
+pub(super) fn send(
     ticket: u64,
     group: &Group,
     limits: &[Option<Limit>; MAX_LAYERS],
     op: Op,
-    host: &mut Host<'_, '_, T>,
+    host: &mut Host<'_, '_>,
 ) -> bool {
     let limits = limits.iter().flatten();
     let send = |asks: &[Ask<'_>]| host.transport.send(ticket, &Call { asks, op }, group.deadline, host.now);
