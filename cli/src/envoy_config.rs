@@ -38,14 +38,12 @@ pub(crate) fn envoy_config(args: &EnvoyConfigArgs) -> Result<ExitCode, Failure> 
 }
 
 fn document(args: &EnvoyConfigArgs, rules: &str) -> String {
-    let vm = |id: &str| {
-        let variable =
-            args.redis_password_env.as_ref().filter(|_| args.redis_transport == RedisTransport::Post);
-        let variables = variable.map(|variable| ENVIRONMENT.replace("@variable@", variable));
-        VM.replace("@id@", id)
-            .replace("@module@", &args.module.display().to_string())
-            .replace("@environment@", &variables.unwrap_or_default())
-    };
+    let is_bridged = args.redis.is_some() && args.redis_transport == RedisTransport::Stream;
+    let variable = args.redis_password_env.as_ref().filter(|_| !is_bridged);
+    let variables = variable.map(|variable| ENVIRONMENT.replace("@variable@", variable));
+    let vm = VM
+        .replace("@module@", &args.module.display().to_string())
+        .replace("@environment@", &variables.unwrap_or_default());
     let plugin = match args.redis {
         Some(_) => REDIS_PLUGIN
             .replace("@connection@", &connection(args))
@@ -54,42 +52,32 @@ fn document(args: &EnvoyConfigArgs, rules: &str) -> String {
             .replace("@workers@", &args.concurrency.to_string()),
         None => "{ \"rules\":\n".to_owned(),
     };
-    let plugin = plugin.lines().chain(rules.lines()).chain(["}"]);
-    let plugin: String = plugin.map(|line| format!("                    {line}\n")).collect();
+    let plugin = indented(&[&plugin, rules.trim_end(), "\n}"].concat(), 20);
     let mut yaml = FRONT
         .replace("@workers@", &args.concurrency.to_string())
         .replace("@admin@", &args.admin_port.to_string())
         .replace("@port@", &args.port.to_string())
-        .replace("@internal@", if args.redis.is_some() { INTERNAL } else { "" })
+        .replace("@internal@", if is_bridged { INTERNAL } else { "" })
         .replace("@plugin@", &plugin)
-        .replace("@vm@", &vm("tollgate"));
-    let by_post = args.redis_transport == RedisTransport::Post;
-    if args.redis.is_some() {
-        let (name, cluster) =
-            if by_post { ("tollgate_post", "redis") } else { ("tollgate_bridge", "tollgate_redis") };
-        yaml.push_str(&POSTS.replace("@name@", name).replace("@cluster@", cluster));
-        if !by_post {
-            yaml.push_str(&BRIDGE_FILTER.replace("@vm@", &vm("tollgate-bridge")));
-        }
-        yaml.push_str(ROUTER);
-        if !by_post {
-            yaml.push_str(REDIS_PROXY);
-        }
+        .replace("@vm@", &indented(&vm, 16));
+    if is_bridged {
+        yaml.push_str(&BRIDGE.replace("@vm@", &indented(&vm, 12)));
     }
     let address = |cluster: &str, (host, port): &(String, u16)| {
         cluster.replace("@host@", host).replace("@port@", &port.to_string())
     };
     yaml.push_str(&address(UPSTREAM, &args.upstream));
     let Some(redis) = &args.redis else { return yaml };
-    if by_post {
-        yaml.push_str(&HTTP2_CLUSTER.replace("@name@", "tollgate_post"));
-    } else {
-        yaml.push_str(&HTTP2_CLUSTER.replace("@name@", "tollgate_bridge"));
-        yaml.push_str(PROXY_CLUSTER);
+    if is_bridged {
+        yaml.push_str(BRIDGE_CLUSTER);
+        yaml.push_str(AS_TCP);
     }
     let kind = if args.redis_cluster { REDIS_CLUSTER } else { "    type: STRICT_DNS\n" };
     yaml.push_str(&address(REDIS, redis).replace("@kind@", kind));
-    if let Some(variable) = args.redis_password_env.as_ref().filter(|_| !by_post) {
+    if !is_bridged {
+        yaml.push_str(AS_TCP);
+        yaml.push_str(ONE_CALL);
+    } else if let Some(variable) = &args.redis_password_env {
         yaml.push_str(&PASSWORD.replace("@variable@", variable));
     }
     if let Some(ca) = &args.redis_ca {
@@ -98,13 +86,17 @@ fn document(args: &EnvoyConfigArgs, rules: &str) -> String {
     yaml
 }
 
+fn indented(text: &str, by: usize) -> String {
+    text.lines().map(|line| format!("{:by$}{line}\n", "")).collect()
+}
+
 /// The members of the plugin's `redis` that say how to reach it.
 fn connection(args: &EnvoyConfigArgs) -> String {
     match (args.redis_transport, &args.redis_password_env) {
         (RedisTransport::Stream, _) => r#""cluster": "tollgate_bridge""#.to_owned(),
-        (RedisTransport::Post, None) => r#""cluster": "tollgate_post", "transport": "post""#.to_owned(),
+        (RedisTransport::Post, None) => r#""cluster": "redis", "transport": "post""#.to_owned(),
         (RedisTransport::Post, Some(variable)) => {
-            format!(r#""cluster": "tollgate_post", "transport": "post", "password_env": "{variable}""#)
+            format!(r#""cluster": "redis", "transport": "post", "password_env": "{variable}""#)
         }
     }
 }
@@ -146,15 +138,15 @@ stats_config:
 "#;
 
 /// Whoever names one `vm_id` shares its counts.
-const VM: &str = "                vm_config:
-                  vm_id: @id@
-                  runtime: envoy.wasm.runtime.v8
-                  code: { local: { filename: @module@ } }
-@environment@                failure_policy: FAIL_RELOAD
+const VM: &str = "vm_config:
+  vm_id: tollgate
+  runtime: envoy.wasm.runtime.v8
+  code: { local: { filename: @module@ } }
+@environment@failure_policy: FAIL_RELOAD
 ";
 
 /// The password is Envoy's variable: nothing of it is in a configuration.
-const ENVIRONMENT: &str = "                  environment_variables: { host_env_keys: [ @variable@ ] }
+const ENVIRONMENT: &str = "  environment_variables: { host_env_keys: [ @variable@ ] }
 ";
 
 const REDIS_PLUGIN: &str = r#"{ "redis": { @connection@, "timeout_ms": @timeout@, "instances": @instances@, "workers": @workers@ },
@@ -196,53 +188,20 @@ const INTERNAL: &str = "bootstrap_extensions:
   typed_config: { \"@type\": type.googleapis.com/envoy.extensions.bootstrap.internal_listener.v3.InternalListener }
 ";
 
-/// Makes a TCP connection of a POST's body.
-const POSTS: &str = "  - name: @name@
+/// The messages of streams to it lose their heads, and are the protocol of Redis.
+const BRIDGE: &str = "  - name: tollgate_bridge
     internal_listener: {}
     drain_type: MODIFY_ONLY # not while Envoy fails health checks: requests still come
     filter_chains:
     - filters:
-      - name: envoy.filters.network.http_connection_manager
+      - name: envoy.filters.network.wasm
         typed_config:
-          \"@type\": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
-          stat_prefix: @name@
-          codec_type: HTTP2
-          stream_idle_timeout: 0s
-          route_config:
-            virtual_hosts:
-            - name: redis
-              domains: [\"*\"]
-              routes:
-              - match: { prefix: / }
-                route:
-                  cluster: @cluster@
-                  timeout: 0s
-                  idle_timeout: 0s
-                  upgrade_configs: [ { upgrade_type: CONNECT, connect_config: { allow_post: true } } ]
-          upgrade_configs: [ { upgrade_type: CONNECT } ]
-          http_filters:
-";
-
-/// gRPC messages in, the protocol of Redis out.
-const BRIDGE_FILTER: &str = "          - name: envoy.filters.http.wasm
-            typed_config:
-              \"@type\": type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm
-              config:
-                name: tollgate_bridge
-                root_id: tollgate_bridge
-                configuration: { \"@type\": type.googleapis.com/google.protobuf.StringValue, value: '{ \"role\": \"bridge\" }' }
-@vm@";
-
-const ROUTER: &str = "          - name: envoy.filters.http.router
-            typed_config: { \"@type\": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router }
-";
-
-const REDIS_PROXY: &str = "  - name: tollgate_redis
-    internal_listener: {}
-    drain_type: MODIFY_ONLY # not while Envoy fails health checks: requests still come
-    filter_chains:
-    - filters:
-      - name: envoy.filters.network.redis_proxy
+          \"@type\": type.googleapis.com/envoy.extensions.filters.network.wasm.v3.Wasm
+          config:
+            name: tollgate_bridge
+            root_id: tollgate_bridge
+            configuration: { \"@type\": type.googleapis.com/google.protobuf.StringValue, value: '{ \"role\": \"bridge\" }' }
+@vm@      - name: envoy.filters.network.redis_proxy
         typed_config:
           \"@type\": type.googleapis.com/envoy.extensions.filters.network.redis_proxy.v3.RedisProxy
           stat_prefix: tollgate_redis
@@ -250,20 +209,22 @@ const REDIS_PROXY: &str = "  - name: tollgate_redis
           prefix_routes: { catch_all_route: { cluster: redis } }
 ";
 
-const HTTP2_CLUSTER: &str = "  - name: @name@
-    typed_extension_protocol_options:
-      envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
-        \"@type\": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
-        explicit_http_config: { http2_protocol_options: {} }
+const BRIDGE_CLUSTER: &str = "  - name: tollgate_bridge
     load_assignment:
-      cluster_name: @name@
-      endpoints: [ { lb_endpoints: [ { endpoint: { address: { envoy_internal_address: { server_listener_name: @name@ } } } } ] } ]
+      cluster_name: tollgate_bridge
+      endpoints: [ { lb_endpoints: [ { endpoint: { address: { envoy_internal_address: { server_listener_name: tollgate_bridge } } } } ] } ]
 ";
 
-const PROXY_CLUSTER: &str = "  - name: tollgate_redis
-    load_assignment:
-      cluster_name: tollgate_redis
-      endpoints: [ { lb_endpoints: [ { endpoint: { address: { envoy_internal_address: { server_listener_name: tollgate_redis } } } } ] } ]
+const AS_TCP: &str = "    upstream_config: # bodies as they are, over a TCP connection each
+      name: envoy.filters.connection_pools.http.tcp
+      typed_config: { \"@type\": type.googleapis.com/envoy.extensions.upstreams.http.tcp.v3.TcpConnectionPoolProto }
+";
+
+const ONE_CALL: &str = "    typed_extension_protocol_options:
+      envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
+        \"@type\": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
+        common_http_protocol_options: { max_requests_per_connection: 1 } # one that has ended a call takes no other
+        explicit_http_config: { http_protocol_options: {} }
 ";
 
 const REDIS_CLUSTER: &str = "    cluster_type:

@@ -55,10 +55,10 @@ pub(crate) enum MetricKind {
 #[derive(Clone, Copy, Debug)]
 #[repr(u32)]
 pub(crate) enum Buffer {
-    /// Of a request's body, those that have just come.
-    RequestBody = 0,
-    /// Of a response's body.
-    ResponseBody = 1,
+    /// That have just come on a connection.
+    Downstream = 2,
+    /// That are about to be sent on it.
+    Upstream = 3,
     /// The answer's to an HTTP call.
     PostResponseBody = 4,
     /// The message that came on a stream.
@@ -203,9 +203,14 @@ pub(crate) fn record_metric(id: u32, value: u64) -> Result<(), Status> {
 
 /// Bytes that the host holds.
 pub(crate) fn buffer(which: Buffer) -> Result<Vec<u8>, Status> {
+    start_of_buffer(which, usize::MAX)
+}
+
+/// The first of the bytes that the host holds, so many at most.
+pub(crate) fn start_of_buffer(which: Buffer, most: usize) -> Result<Vec<u8>, Status> {
     let bytes = handed(|data, len| {
         // SAFETY: the host writes a pointer and a length.
-        unsafe { proxy_get_buffer_bytes(which as u32, 0, usize::MAX, data, len) }
+        unsafe { proxy_get_buffer_bytes(which as u32, 0, most, data, len) }
     })?;
     Ok(bytes.unwrap_or_default())
 }

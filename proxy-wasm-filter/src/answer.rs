@@ -61,6 +61,11 @@ pub(crate) fn deny_missing(header: &str, reply: &mut Reply, text: &mut [u8]) -> 
     send_with_fields(401, text.get(..len).unwrap_or(&[]), reply)
 }
 
+/// Answers who asks what is no HTTP filter.
+pub(crate) fn misplaced() -> Action {
+    send(503, b"tollgate: this plugin is a network filter\n", &[], NO_GRPC_STATUS)
+}
+
 /// The fields go with the answer: each one that is set later is a call to the
 /// host more.
 fn send_with_fields(status: u16, body: &[u8], reply: &mut Reply) -> Action {

@@ -1,18 +1,55 @@
 //! What the host calls. Each function finds the VM's state and leaves all
-//! else to it; a call from within another, which no host should make, finds
-//! the state taken and does nothing.
+//! else to it; a call from within another finds the state taken. That a
+//! context begins or is over is kept then until the next call: Envoy opens a
+//! connection to an internal listener, and makes the contexts of its filters,
+//! while the stream that takes it is being opened.
 
 use std::cell::RefCell;
+use std::mem::take;
 
-use crate::abi::{Action, Buffer};
+use crate::abi::Action;
 use crate::vm::Vm;
 
 thread_local! {
     static VM: RefCell<Vm> = RefCell::new(Vm::default());
+    /// What came while the state was taken.
+    static LATER: RefCell<Vec<Life>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What happens to a context.
+#[derive(Clone, Copy, Debug)]
+enum Life {
+    Begins { context: u32, parent: u32 },
+    Ends { context: u32 },
+}
+
+impl Life {
+    fn happen(self, vm: &mut Vm) {
+        match self {
+            Life::Begins { context, parent } => vm.create(context, parent),
+            Life::Ends { context } => vm.delete(context),
+        }
+    }
 }
 
 fn with<R>(otherwise: R, run: impl FnOnce(&mut Vm) -> R) -> R {
-    VM.try_with(|vm| vm.try_borrow_mut().ok().map(|mut vm| run(&mut vm))).ok().flatten().unwrap_or(otherwise)
+    let ran = VM.try_with(|vm| {
+        let mut vm = vm.try_borrow_mut().ok()?;
+        let later = LATER.try_with(|later| later.try_borrow_mut().map(|mut later| take(&mut *later)));
+        later.into_iter().flatten().flatten().for_each(|life| life.happen(&mut vm));
+        Some(run(&mut vm))
+    });
+    ran.ok().flatten().unwrap_or(otherwise)
+}
+
+fn happens(life: Life) {
+    let is_taken = with(true, |vm| {
+        life.happen(vm);
+        false
+    });
+    if is_taken {
+        let _ = LATER.try_with(|later| later.try_borrow_mut().map(|mut later| later.push(life)));
+    }
 }
 
 /// Which ABI this is.
@@ -26,7 +63,7 @@ pub(crate) extern "C" fn _initialize() {}
 /// A plugin (`parent` is 0) or a request of one begins.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn proxy_on_context_create(context: u32, parent: u32) {
-    with((), |vm| vm.create(context, parent));
+    happens(Life::Begins { context, parent });
 }
 
 /// The VM starts; its own configuration is not used.
@@ -53,17 +90,17 @@ pub(crate) extern "C" fn proxy_on_request_headers(context: u32, count: usize, _:
     with(Action::Continue, |vm| vm.request(context, count)) as u32
 }
 
-/// A piece of a request's body is there.
+/// Bytes came on a connection of a bridge's: messages of the stream to it.
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn proxy_on_request_body(context: u32, size: usize, _: u32) -> u32 {
-    with((), |vm| vm.body(context, Buffer::RequestBody, size));
+pub(crate) extern "C" fn proxy_on_downstream_data(context: u32, size: usize, _: u32) -> u32 {
+    with((), |vm| vm.asked(context, size));
     Action::Continue as u32
 }
 
-/// A piece of a response's body is there.
+/// Bytes are about to be sent on a connection of a bridge's: what Redis said.
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn proxy_on_response_body(context: u32, size: usize, _: u32) -> u32 {
-    with((), |vm| vm.body(context, Buffer::ResponseBody, size));
+pub(crate) extern "C" fn proxy_on_upstream_data(context: u32, size: usize, _: u32) -> u32 {
+    with((), |vm| vm.replied(context, size));
     Action::Continue as u32
 }
 
@@ -101,5 +138,5 @@ pub(crate) extern "C" fn proxy_on_response_headers(context: u32, _: usize, _: u3
 /// A request is over, however it ended; or a plugin is.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn proxy_on_delete(context: u32) {
-    with((), |vm| vm.delete(context));
+    happens(Life::Ends { context });
 }

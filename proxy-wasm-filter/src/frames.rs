@@ -3,7 +3,7 @@
 //! the pieces of a stream end says nothing about where messages do.
 
 /// The head of a message.
-const HEAD: usize = 5;
+pub(crate) const HEAD: usize = 5;
 
 /// Takes the heads out of a stream of messages.
 #[derive(Debug, Default)]
@@ -16,6 +16,14 @@ pub(crate) struct Unframer {
 }
 
 impl Unframer {
+    /// Are so many bytes one whole message that begins so? Then its head is all
+    /// there is to take.
+    pub(crate) fn is_whole(&self, start: &[u8], size: usize) -> bool {
+        let length = start.get(1..HEAD).and_then(|length| length.try_into().ok()).map(u32::from_be_bytes);
+        (self.have, self.left) == (0, 0)
+            && length.map(|length| HEAD.saturating_add(length as usize)) == Some(size)
+    }
+
     /// The messages' bytes in this piece of the stream.
     pub(crate) fn unframe(&mut self, mut piece: &[u8]) -> Vec<u8> {
         let mut plain = Vec::with_capacity(piece.len());
@@ -37,21 +45,19 @@ impl Unframer {
     }
 }
 
-/// One message of these bytes; nothing of none.
-pub(crate) fn frame(bytes: &[u8]) -> Vec<u8> {
-    let Some(length) = u32::try_from(bytes.len()).ok().filter(|length| *length > 0) else {
-        return Vec::new();
-    };
-    let mut message = Vec::with_capacity(bytes.len().saturating_add(HEAD));
-    message.push(0);
-    message.extend(length.to_be_bytes());
-    message.extend_from_slice(bytes);
-    message
+/// The head of a message of so many bytes.
+pub(crate) fn head(size: u32) -> [u8; HEAD] {
+    let [a, b, c, d] = size.to_be_bytes();
+    [0, a, b, c, d]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn framed(message: &[u8]) -> Vec<u8> {
+        [&head(message.len() as u32), message].concat()
+    }
 
     #[test]
     fn however_a_stream_is_cut_its_messages_are_the_same() {
@@ -59,7 +65,7 @@ mod tests {
         let messages: [&[u8]; 5] = [b"a", b"*1\r\n$4\r\nPING\r\n", &long, b"", b"end"];
         let mut stream = Vec::new();
         for message in messages {
-            stream.extend(frame(message));
+            stream.extend(framed(message));
         }
         stream.splice(0..0, [0, 0, 0, 0, 0]); // a message without bytes
         let plain = messages.concat();
@@ -68,5 +74,20 @@ mod tests {
             let pieces = stream.chunks(size).flat_map(|piece| unframer.unframe(piece));
             assert!(pieces.eq(plain.iter().copied()), "{size}");
         }
+    }
+
+    #[test]
+    fn whole_is_one_message_and_not_a_byte_more_or_less() {
+        let stream = framed(b"PING\r\n");
+        let (start, rest) = stream.split_at(HEAD + 2);
+        let (part, _) = stream.split_at(HEAD - 2);
+        let mut unframer = Unframer::default();
+        assert!((0..20).all(|size| unframer.is_whole(&stream, size) == (size == stream.len())));
+        assert!(!unframer.is_whole(part, stream.len()), "a part of a head");
+        unframer.unframe(start);
+        assert!(!unframer.is_whole(&stream, stream.len()), "within another");
+        unframer.unframe(rest);
+        unframer.unframe(part);
+        assert!(!unframer.is_whole(&stream, stream.len()), "within a head");
     }
 }

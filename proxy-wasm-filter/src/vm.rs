@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::abi::{self, Action, Buffer, Level, Map};
+use crate::answer;
 use crate::config::Config;
 use crate::filter::Filter;
-use crate::frames::frame;
+use crate::frames::{HEAD, head};
 use crate::request::Request;
 
 /// All that the host may ask for, by the numbers that it gave.
@@ -17,6 +18,8 @@ pub(crate) struct Vm {
     /// Room of requests that are over.
     #[expect(clippy::vec_box, reason = "it goes to and fro, and is large")]
     spare: Vec<Box<Request>>,
+    /// The log was told that a plugin is where it does nothing.
+    is_misplaced: bool,
 }
 
 #[derive(Debug)]
@@ -142,30 +145,52 @@ impl Vm {
         let Some((parent, request)) = self.requests.get_mut(&context) else { return Action::Continue };
         match self.plugins.get_mut(parent) {
             Some(Plugin::Filter(filter)) => filter.request(context, count, request),
-            _ => Action::Continue,
+            Some(Plugin::Bridge) => {
+                self.misplaced("role \"bridge\" is a network filter; as an HTTP filter it answers 503");
+                answer::misplaced()
+            }
+            None => Action::Continue,
         }
     }
 
     pub(crate) fn response(&mut self, context: u32) {
-        let Some((parent, request)) = self.requests.get(&context) else { return };
-        match self.plugins.get(parent) {
-            Some(Plugin::Bridge) => {
-                let _ = abi::set_header(Map::Response, "content-type", b"application/grpc");
-            }
-            _ => request.reply.send(),
+        if let Some((_, request)) = self.requests.get(&context) {
+            request.reply.send();
         }
     }
 
-    /// What a bridge takes off on the way to Redis, it puts on on the way back.
-    pub(crate) fn body(&mut self, context: u32, which: Buffer, size: usize) {
-        let Some((parent, request)) = self.requests.get_mut(&context) else { return };
-        let Some(Plugin::Bridge) = self.plugins.get(parent) else { return };
-        let Ok(bytes) = abi::buffer(which) else { return };
-        let bytes = match which {
-            Buffer::RequestBody => request.unframer.unframe(&bytes),
-            _ => frame(&bytes),
+    /// A bridge takes the heads of messages off on the way to Redis.
+    pub(crate) fn asked(&mut self, context: u32, size: usize) {
+        let Some((parent, connection)) = self.requests.get_mut(&context) else { return };
+        let Some(Plugin::Bridge) = self.plugins.get(parent) else {
+            return self
+                .misplaced("role \"filter\" is an HTTP filter, and limits nothing as a network filter");
         };
-        let _ = abi::set_buffer(which, size, &bytes); // the stream may be gone
+        let start = abi::start_of_buffer(Buffer::Downstream, HEAD).unwrap_or_default();
+        let (old, new) = if connection.unframer.is_whole(&start, size) {
+            (HEAD, Vec::new())
+        } else {
+            let Ok(bytes) = abi::buffer(Buffer::Downstream) else { return };
+            (size, connection.unframer.unframe(&bytes))
+        };
+        let _ = abi::set_buffer(Buffer::Downstream, old, &new); // the connection may be gone
+    }
+
+    /// What Redis says goes back as one message.
+    pub(crate) fn replied(&mut self, context: u32, size: usize) {
+        let Some((parent, _)) = self.requests.get(&context) else { return };
+        let Some(Plugin::Bridge) = self.plugins.get(parent) else { return };
+        if let Some(size) = u32::try_from(size).ok().filter(|size| *size > 0) {
+            let _ = abi::set_buffer(Buffer::Upstream, 0, &head(size)); // in front of all
+        }
+    }
+
+    /// Says once what is wrong with where a plugin is.
+    fn misplaced(&mut self, what: &str) {
+        if !self.is_misplaced {
+            abi::log(Level::Error, &format!("tollgate: {what}"));
+        }
+        self.is_misplaced = true;
     }
 
     pub(crate) fn delete(&mut self, context: u32) {

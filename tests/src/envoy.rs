@@ -93,8 +93,7 @@ impl Setup {
     /// As [`redis`](Self::redis), by a cluster `redis` of any kind.
     #[must_use]
     pub fn redis_cluster(mut self, cluster: Value, op_timeout: u32) -> Setup {
-        let filters = json!([wasm("tollgate_bridge", "bridge", r#"{ "role": "bridge" }"#), router()]);
-        let bridge = posts_as_tcp("tollgate_bridge", "tollgate_redis", &filters);
+        let bridge = network_wasm("tollgate_bridge", "front", r#"{ "role": "bridge" }"#);
         let proxy = json!({
             "name": "envoy.filters.network.redis_proxy",
             "typed_config": {
@@ -105,12 +104,12 @@ impl Setup {
             },
         });
         self.extensions.push(internal_listeners());
-        self.listeners.extend([internal("tollgate_bridge", &bridge), internal("tollgate_redis", &proxy)]);
-        self.clusters.extend([to_http2("tollgate_bridge"), to("tollgate_redis"), cluster]);
+        self.listeners.push(internal("tollgate_bridge", &json!([bridge, proxy])));
+        self.clusters.extend([by_tcp(to("tollgate_bridge")), cluster]);
         self
     }
 
-    /// The same with a way to the Redis of this port by POSTs: the cluster `tollgate_post`.
+    /// The same with a way to the Redis of this port by POSTs: the cluster `redis`.
     #[must_use]
     pub fn redis_by_post(self, port: u16) -> Setup {
         self.redis_cluster_by_post(redis_at(port))
@@ -119,10 +118,16 @@ impl Setup {
     /// As [`redis_by_post`](Self::redis_by_post), by a cluster `redis` of any kind.
     #[must_use]
     pub fn redis_cluster_by_post(mut self, cluster: Value) -> Setup {
-        let posts = posts_as_tcp("tollgate_post", "redis", &json!([router()]));
-        self.extensions.push(internal_listeners());
-        self.listeners.push(internal("tollgate_post", &posts));
-        self.clusters.extend([to_http2("tollgate_post"), cluster]);
+        let mut cluster = by_tcp(cluster);
+        // A connection that ends a call takes no other.
+        cluster["typed_extension_protocol_options"] = json!({
+            "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+                "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+                "common_http_protocol_options": { "max_requests_per_connection": 1 },
+                "explicit_http_config": { "http_protocol_options": {} },
+            },
+        });
+        self.clusters.push(cluster);
         self
     }
 
@@ -292,9 +297,9 @@ fn internal_listeners() -> Value {
     })
 }
 
-/// An internal listener with one filter.
-fn internal(name: &str, filter: &Value) -> Value {
-    json!({ "name": name, "internal_listener": {}, "drain_type": "MODIFY_ONLY", "filter_chains": [ { "filters": [ filter ] } ] })
+/// An internal listener with these filters.
+fn internal(name: &str, filters: &Value) -> Value {
+    json!({ "name": name, "internal_listener": {}, "drain_type": "MODIFY_ONLY", "filter_chains": [ { "filters": filters } ] })
 }
 
 /// A cluster that leads to the internal listener of its name.
@@ -310,40 +315,13 @@ fn to(name: &str) -> Value {
     })
 }
 
-/// The same by HTTP/2.
-fn to_http2(name: &str) -> Value {
-    let mut cluster = to(name);
-    cluster["typed_extension_protocol_options"] = json!({
-        "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
-            "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
-            "explicit_http_config": { "http2_protocol_options": {} },
-        },
+/// The cluster as one to which bodies go as they are, over a TCP connection each.
+fn by_tcp(mut cluster: Value) -> Value {
+    cluster["upstream_config"] = json!({
+        "name": "envoy.filters.connection_pools.http.tcp",
+        "typed_config": { "@type": "type.googleapis.com/envoy.extensions.upstreams.http.tcp.v3.TcpConnectionPoolProto" },
     });
     cluster
-}
-
-/// Makes TCP connections to a cluster of the bodies of POSTs, behind these HTTP filters.
-fn posts_as_tcp(name: &str, cluster: &str, filters: &Value) -> Value {
-    json!({
-        "name": "envoy.filters.network.http_connection_manager",
-        "typed_config": {
-            "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
-            "stat_prefix": name,
-            "codec_type": "HTTP2",
-            "stream_idle_timeout": "0s",
-            "route_config": { "virtual_hosts": [ { "name": "redis", "domains": ["*"], "routes": [ {
-                "match": { "prefix": "/" },
-                "route": {
-                    "cluster": cluster,
-                    "timeout": "0s",
-                    "idle_timeout": "0s",
-                    "upgrade_configs": [ { "upgrade_type": "CONNECT", "connect_config": { "allow_post": true } } ],
-                },
-            } ] } ] },
-            "http_filters": filters,
-            "upgrade_configs": [ { "upgrade_type": "CONNECT" } ],
-        },
-    })
 }
 
 /// The file that a watched listener comes from, replaced at one instant.
@@ -358,10 +336,20 @@ fn write_watched(dir: &Path, listener: &Value) {
 /// The filter in a chain of HTTP filters.
 #[must_use]
 pub fn wasm(root: &str, vm: &str, plugin: &str) -> Value {
+    plugin_of("http", root, vm, plugin)
+}
+
+/// The filter in a chain of network filters.
+#[must_use]
+pub fn network_wasm(root: &str, vm: &str, plugin: &str) -> Value {
+    plugin_of("network", root, vm, plugin)
+}
+
+fn plugin_of(kind: &str, root: &str, vm: &str, plugin: &str) -> Value {
     json!({
-        "name": "envoy.filters.http.wasm",
+        "name": format!("envoy.filters.{kind}.wasm"),
         "typed_config": {
-            "@type": "type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm",
+            "@type": format!("type.googleapis.com/envoy.extensions.filters.{kind}.wasm.v3.Wasm"),
             "config": {
                 "name": root,
                 "root_id": root,

@@ -30,19 +30,20 @@ fn a_configuration_has_what_the_flags_say() {
     {
         assert!(run.stdout.contains(piece), "{piece}: {}", run.stdout);
     }
-    for mark in ["@vm@", "@plugin@", "@host@", "@port@", "@kind@", "@id@", "@module@", "@internal@"] {
+    for mark in ["@vm@", "@plugin@", "@host@", "@port@", "@kind@", "@module@", "@internal@"] {
         assert!(!run.stdout.contains(mark), "{mark}");
     }
 
     let flags = ["--redis", "store:6380", "--redis-transport", "post", "--redis-password-env", "WORD"];
     let run = tollgate(&[&["envoy-config", shared][..], &flags].concat());
     assert_eq!(run.code, 0, "{}", run.stderr);
-    let connection =
-        r#""cluster": "tollgate_post", "transport": "post", "password_env": "WORD", "timeout_ms": 5"#;
-    for piece in [connection, "host_env_keys: [ WORD ]", "allow_post: true", "cluster: redis"] {
+    let connection = r#""cluster": "redis", "transport": "post", "password_env": "WORD", "timeout_ms": 5"#;
+    for piece in
+        [connection, "host_env_keys: [ WORD ]", "TcpConnectionPoolProto", "max_requests_per_connection: 1"]
+    {
         assert!(run.stdout.contains(piece), "{piece}: {}", run.stdout);
     }
-    for piece in ["redis_proxy", "bridge", "@"] {
+    for piece in ["redis_proxy", "bridge", "internal_listener", "@"] {
         let is_there = run.stdout.lines().any(|line| line.replace("\"@type\"", "").contains(piece));
         assert!(!is_there, "{piece}: {}", run.stdout);
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tollgate_tests::envoy::{Envoy, Setup};
 use tollgate_tests::redis::Server;
 
-use super::support::{by_user, in_post, in_redis, statistic};
+use super::support::{by_user, connected_by_post, in_post, in_redis, statistic};
 
 /// A clock of the day that a test sets, in a folder of its own.
 struct Clock {
@@ -58,14 +58,18 @@ impl Drop for Clock {
 fn a_clock_that_is_set_back_keeps_no_request_waiting() {
     let limit = r#"{ "rate": "1000/s" }"#;
     let more = r#", "on_store_error": "deny", "timeout": "100ms""#;
-    let ways: [(&str, fn(Setup, u16) -> Setup); 2] = [
-        (&in_redis(limit, more, ""), |setup, port| setup.redis(port, 20_000)),
-        (&in_post(limit, more, ""), Setup::redis_by_post),
+    let ways: [(&str, fn(Setup, u16) -> Setup, fn(&Envoy, u64)); 2] = [
+        (
+            &in_redis(limit, more, ""),
+            |setup, port| setup.redis(port, 20_000),
+            |envoy, workers| statistic(envoy, "tollgate_store_connected", workers),
+        ),
+        (&in_post(limit, more, ""), Setup::redis_by_post, connected_by_post),
     ];
-    for (plugin, way) in ways {
+    for (plugin, way, connected) in ways {
         let (server, clock) = (Server::start(&[]), Clock::new());
         let envoy = clock.start(way(Setup::new(plugin), server.port()));
-        statistic(&envoy, "tollgate_store_connected", 1);
+        connected(&envoy, 1);
         assert_eq!(envoy.get("/", &[("x-user", "a")]).status, 200);
         server.stop();
         clock.set(-3_600);

@@ -5,7 +5,7 @@ use std::process::Command;
 use tollgate_tests::envoy::{Envoy, STAND_INS, Setup, module};
 use tollgate_tests::redis::Server;
 
-use super::support::{by_user, in_post, statistic};
+use super::support::{by_user, connected_by_post, in_post, in_redis, statistic};
 
 #[test]
 fn a_bad_configuration_is_refused_with_its_place_and_reason() {
@@ -37,7 +37,7 @@ fn a_way_to_redis_that_cannot_be_is_refused() {
     let told = "tollgate: configuration: unknown variant `pigeon`, expected `stream` or `post` at line 1";
     assert!(log.contains(told), "{log}");
     let log = Setup::new(&with("7")).refused();
-    assert!(log.contains("tollgate: configuration: expected value at line 1 column 55"), "{log}");
+    assert!(log.contains("tollgate: configuration: expected value at line 1 column 47"), "{log}");
     let log = Setup::new(&with(r#""stream", "password_env": "A""#)).refused();
     assert!(log.contains("redis.password_env: only with \"transport\": \"post\""), "{log}");
     let log = refused(r#", "username": "a""#);
@@ -88,7 +88,29 @@ fn what_envoy_config_prints_for_each_store_runs_as_it_is() {
             &["--redis", &address, "--redis-transport", transport, "--redis-password-env", word[0].0],
         ];
         let envoy = printed(&rules("redis"), &flags.concat(), &word);
-        statistic(&envoy, "tollgate_store_connected", 2);
+        match transport {
+            "post" => connected_by_post(&envoy, 2),
+            _ => statistic(&envoy, "tollgate_store_connected", 2),
+        }
         assert_eq!(statuses(&envoy), five, "{transport}");
     }
+}
+
+/// In the other's place a role says so, and who comes is not let through as if limits were asked.
+#[test]
+fn a_role_where_it_does_nothing_is_told() {
+    let envoy = Setup::new(r#"{ "role": "bridge" }"#).start();
+    let answer = envoy.get("/", &[]);
+    assert_eq!((answer.status, answer.text()), (503, "tollgate: this plugin is a network filter\n".into()));
+    assert!(envoy.log().contains(r#"role "bridge" is a network filter"#), "{}", envoy.log());
+
+    let server = Server::start(&[]);
+    let more = r#", "on_store_error": "deny", "timeout": "200ms""#;
+    let mut setup = Setup::new(&in_redis(r#"{ "rate": "10/s" }"#, more, "")).redis(server.port(), 1000);
+    let bridge = &mut setup.listeners[0]["filter_chains"][0]["filters"][0]["typed_config"]["config"];
+    bridge["configuration"]["value"] = by_user(r#"{ "rate": "10/s" }"#).into();
+    let envoy = setup.start();
+    assert_eq!(envoy.get("/", &[("x-user", "a")]).status, 429);
+    let told = r#"role "filter" is an HTTP filter, and limits nothing as a network filter"#;
+    assert_eq!(envoy.log().matches(told).count(), 1, "{}", envoy.log());
 }

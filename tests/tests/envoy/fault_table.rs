@@ -13,7 +13,7 @@ use serde_json::json;
 use tollgate_tests::envoy::{Envoy, Setup, redis_at};
 use tollgate_tests::redis_faults::{Counts, Fault, Gateway, Scene, rules, weather};
 
-use super::support::{count, statistic};
+use super::support::{connected_by_post, count, statistic};
 
 /// More than the policies' timeout: they give up sooner.
 const OP_TIMEOUT: u32 = 250;
@@ -25,8 +25,7 @@ impl Site {
     fn before(scene: &Scene, transport: &str) -> Site {
         let port = scene.ports()[0];
         let plugin = |more: &str| {
-            let connection =
-                format!(r#"{{ "cluster": "tollgate_{more}, "workers": {WORKERS}, "timeout_ms": 50 }}"#);
+            let connection = format!(r#"{{ "cluster": "{more}, "workers": {WORKERS}, "timeout_ms": 50 }}"#);
             format!(r#"{{ "redis": {connection}, "rules": {} }}"#, rules())
         };
         let password = scene.password();
@@ -39,17 +38,20 @@ impl Site {
                         "auth_password": { "inline_string": password },
                     } });
                 }
-                Setup::new(&plugin("bridge\"")).redis_cluster(cluster, OP_TIMEOUT)
+                Setup::new(&plugin("tollgate_bridge\"")).redis_cluster(cluster, OP_TIMEOUT)
             }
             (_, Some(password)) => {
-                Setup::new(&plugin(r#"post", "transport": "post", "password_env": "REDIS_WORD""#))
+                Setup::new(&plugin(r#"redis", "transport": "post", "password_env": "REDIS_WORD""#))
                     .environment(&[("REDIS_WORD", password)])
                     .redis_by_post(port)
             }
-            (_, None) => Setup::new(&plugin(r#"post", "transport": "post""#)).redis_by_post(port),
+            (_, None) => Setup::new(&plugin(r#"redis", "transport": "post""#)).redis_by_post(port),
         };
         let envoy = setup.concurrency(WORKERS).start();
-        statistic(&envoy, "tollgate_store_connected", WORKERS.into());
+        match transport {
+            "stream" => statistic(&envoy, "tollgate_store_connected", WORKERS.into()),
+            _ => connected_by_post(&envoy, WORKERS.into()),
+        }
         Site(envoy)
     }
 }

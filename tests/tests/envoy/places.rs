@@ -10,7 +10,7 @@ use tollgate_tests::envoy::{Envoy, Setup};
 use tollgate_tests::redis::Server;
 use tollgate_tests::redis_cluster::Cluster;
 
-use super::support::{count, in_post, in_redis, statistic};
+use super::support::{connected_by_post, count, in_post, in_redis, statistic};
 
 fn plugin(limit: &str) -> String {
     in_redis(&format!(r#"{{ "rate": "{limit}" }}"#), r#", "on_store_error": "deny", "timeout": "2s""#, "")
@@ -79,7 +79,7 @@ fn a_user_and_tls_by_posts() {
         setup.environment(&[("REDIS_WORD", word)]).redis_cluster_by_post(cluster).concurrency(2).start()
     };
     let envoy = by("tollgate", certificates.cluster(port), "secret");
-    statistic(&envoy, "tollgate_store_connected", 2);
+    connected_by_post(&envoy, 2);
     assert_eq!(admitted(&envoy, 30, "a"), 20);
     assert!(!envoy.admin("/config_dump").contains("\"secret\""));
 

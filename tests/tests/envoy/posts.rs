@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tollgate_tests::envoy::{Envoy, Setup};
 use tollgate_tests::redis::Server;
 
-use super::support::{admitted, count, in_post, statistic};
+use super::support::{admitted, connected_by_post, count, in_post};
 
 fn statuses(envoy: &Envoy, count: usize, user: &str) -> Vec<u16> {
     let mut conn = envoy.connect();
@@ -23,8 +23,8 @@ fn redis_counts_for_all_workers_and_all_envoys() {
     let plugin = in_post(r#"{ "rate": "100/d" }"#, r#", "on_store_error": "deny", "timeout": "2s""#, "");
     let start = || Setup::new(&plugin).concurrency(2).redis_by_post(server.port()).start();
     let (one, two) = (start(), start());
-    statistic(&one, "tollgate_store_connected", 2);
-    statistic(&two, "tollgate_store_connected", 2);
+    connected_by_post(&one, 2);
+    connected_by_post(&two, 2);
     let sum: u64 = std::thread::scope(|scope| {
         let envoys = [&one, &two];
         let threads = envoys.map(|envoy| scope.spawn(move || admitted(envoy, 20, 10, &[("x-user", "a")])));
@@ -40,7 +40,7 @@ fn leases_and_remembered_denials_ask_nobody() {
     let more = r#", "on_store_error": "deny", "timeout": "2s", "lease": { "max": 50, "ttl": "10s" }"#;
     let plugin = in_post(r#"{ "rate": "1000/d" }"#, more, "");
     let envoy = Setup::new(&plugin).redis_by_post(server.port()).start();
-    statistic(&envoy, "tollgate_store_connected", 1);
+    connected_by_post(&envoy, 1);
     let seen = statuses(&envoy, 1200, "a");
     assert_eq!(seen.iter().filter(|status| **status == 200).count(), 1000);
     std::thread::sleep(Duration::from_millis(300)); // counts are told ten times a second
@@ -63,7 +63,6 @@ fn without_redis_each_policy_does_what_it_says_and_redis_is_found_when_it_comes(
         let count = statuses(&envoy, 40, "a").iter().filter(|status| **status == 200).count();
         assert_eq!(count, most, "{choice}");
         server.restart();
-        statistic(&envoy, "tollgate_store_connected", 1);
         let end = Instant::now() + Duration::from_secs(10);
         let key = |user: &str| format!("tg:{{{user}}}:all");
         for number in 0.. {
@@ -84,7 +83,7 @@ fn redis_that_loses_its_scripts_fails_nobody() {
     let server = Server::start(&[]);
     let plugin = in_post(r#"{ "rate": "300/d" }"#, r#", "on_store_error": "deny", "timeout": "2s""#, "");
     let envoy = Setup::new(&plugin).redis_by_post(server.port()).start();
-    statistic(&envoy, "tollgate_store_connected", 1);
+    connected_by_post(&envoy, 1);
     let mut admitted = 0;
     for _ in 0..40 {
         let () = redis::cmd("SCRIPT").arg("FLUSH").query(&mut server.connection()).expect("a reply");
@@ -101,7 +100,7 @@ fn a_password_is_said_in_every_call() {
     let plugin = in_post(r#"{ "rate": "20/d" }"#, more, r#", "password_env": "REDIS_WORD""#);
     let setup = Setup::new(&plugin).redis_by_post(server.port());
     let envoy = setup.clone().environment(&[("REDIS_WORD", "right")]).start();
-    statistic(&envoy, "tollgate_store_connected", 1);
+    connected_by_post(&envoy, 1);
     let count = |envoy: &Envoy| statuses(envoy, 30, "a").iter().filter(|status| **status == 200).count();
     assert_eq!(count(&envoy), 20);
     assert!(!envoy.admin("/config_dump").contains("\"right\""));

@@ -56,7 +56,13 @@ pub(crate) fn in_redis(limits: &str, more: &str, connection: &str) -> String {
 /// The same without the bridge, by POSTs.
 pub(crate) fn in_post(limits: &str, more: &str, connection: &str) -> String {
     let plugin = in_redis(limits, more, &format!(r#", "transport": "post"{connection}"#));
-    plugin.replacen("tollgate_bridge", "tollgate_post", 1)
+    plugin.replacen("tollgate_bridge", "redis", 1)
+}
+
+/// Waits until so many workers, and Envoy's main thread, which reaches a cluster but no internal
+/// listener, have connected by POSTs.
+pub(crate) fn connected_by_post(envoy: &Envoy, workers: u64) {
+    statistic(envoy, "tollgate_store_connected", workers + 1);
 }
 
 /// Waits until a statistic has this value; counts are told ten times a second.
