@@ -262,7 +262,8 @@ impl Instance {
         if ticks {
             self.engine.process(&here);
         }
-        while let Some((user, _, answer)) = self.engine.poll_answer(&here) {
+        while let Some((user, pending)) = self.engine.poll_answer(&here) {
+            let answer = *self.engine.answer(pending).expect("it was told just now");
             told(user, &answer);
         }
         while let Some(action) = self.engine.router_mut().poll_action(now) {

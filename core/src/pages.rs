@@ -412,9 +412,9 @@ impl<B: Blobs> Workers<B> {
         match progress {
             Progress::Answered(answer) => answer,
             Progress::Waiting(pending) => {
-                while let Some((_, told, answer)) = self.store.poll_answer(&mut here.host(&mut self.pages)) {
-                    if told == pending {
-                        return answer;
+                while let Some((_, told)) = self.store.poll_answer(&mut here.host(&mut self.pages)) {
+                    if let Some(answer) = self.store.answer(told).filter(|_| told == pending) {
+                        return *answer;
                     }
                 }
                 // Every call is answered at once, so this is not reached.

@@ -291,19 +291,20 @@ pub unsafe extern "C" fn tollgate_redis_answer(
         let (shared, here) = unsafe { (redis_of(redis)?, here_of(table, metrics, now_ns)?) };
         // SAFETY: the caller's contract.
         let (number, user, out) = unsafe { (output(pending)?, output(user)?, output(answer)?) };
-        let Some((place, pending, said)) = shared.engine.poll_answer(&here) else {
+        let Some((place, pending)) = shared.engine.poll_answer(&here) else {
             number.write(0);
             return Ok(());
         };
+        let said = shared.engine.answer(pending).ok_or(TOLLGATE_ERR_ARGUMENT)?; // it was told just now
         let place = usize::try_from(place).unwrap_or(usize::MAX);
         let waiter = shared.waiters.get(place).copied().ok_or(TOLLGATE_ERR_ARGUMENT)?;
         // SAFETY: the caller's contract.
         let rules = unsafe { rules_of(waiter.rules)? };
         let mut written = nothing();
-        shared.write_layers(pending, &said, &mut written);
+        shared.write_layers(pending, said, &mut written);
         let tightest = said.tightest.and_then(|at| shared.engine.layer_of(pending, at));
-        sum_up(&mut written, rules, &said, tightest.map(|layer| (layer.policy, layer.limit)));
-        written.source = Source::waited(&said) as u8;
+        sum_up(&mut written, rules, said, tightest.map(|layer| (layer.policy, layer.limit)));
+        written.source = Source::waited(said) as u8;
         number.write(shared.number(place));
         user.write(waiter.user);
         out.write(written);

@@ -99,6 +99,11 @@ impl Counts {
         }
     }
 
+    /// What Redis said to a request that waited.
+    fn answer(&self, told: Told) -> Option<&Answer> {
+        self.redis.as_ref()?.answer(told)
+    }
+
     /// Both have answered: what the pages charged goes back when Redis denied.
     fn join(
         &mut self,
@@ -235,7 +240,7 @@ impl Filter {
     }
 
     /// A request that waited is answered.
-    pub(crate) fn told(&mut self, answer: &Answer, request: &mut Request) -> Action {
+    pub(crate) fn told(&mut self, told: Told, request: &mut Request) -> Action {
         request.pending = None;
         let mut headers = [None; MAX_HEADERS];
         let attributes = self.wanted.attributes(&request.look, &mut headers);
@@ -243,11 +248,14 @@ impl Filter {
             Ok(selection) => {
                 let Some(table) = self.table.table() else { return Action::Continue }; // it was made
                 let here = Step { table: &table, metrics: &self.metrics, now: self.clock.latest() };
-                let (ours, asked_at) = (request.ours.take(), request.asked_at);
-                let joined = ours.map(|ours| {
-                    self.counts.join(&self.rules, &selection, Some(&ours), answer, asked_at, &here)
+                let asked_at = request.asked_at;
+                let joined = request.ours.take().and_then(|ours| {
+                    let theirs = *self.counts.answer(told)?;
+                    Some(self.counts.join(&self.rules, &selection, Some(&ours), &theirs, asked_at, &here))
                 });
-                let answer = joined.as_ref().unwrap_or(answer);
+                let Some(answer) = joined.as_ref().or_else(|| self.counts.answer(told)) else {
+                    return Action::Continue; // it was told just now
+                };
                 self.stats.answered(&self.rules, &table, &selection, answer);
                 self.stats.waited(self.clock.latest().saturating_sub(asked_at));
                 let is_local = &self.counts.is_local;

@@ -82,11 +82,11 @@ struct Report {
     told_at: Nanos,
 }
 
-/// A request that waited, and its answer.
-#[derive(Debug)]
+/// A request that waited and is answered.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Told {
     pub(crate) context: u32,
-    pub(crate) answer: Answer,
+    pending: Pending,
 }
 
 impl Redis {
@@ -136,8 +136,13 @@ impl Redis {
 
     /// The next request that waited.
     pub(crate) fn poll(&mut self, here: &Here<'_, '_>) -> Option<Told> {
-        let (context, _, answer) = self.engine.poll_answer(here)?;
-        Some(Told { context: u32::try_from(context).ok()?, answer }) // it was one
+        let (context, pending) = self.engine.poll_answer(here)?;
+        Some(Told { context: u32::try_from(context).ok()?, pending }) // it was one
+    }
+
+    /// Its answer; until anything else is asked.
+    pub(crate) fn answer(&self, told: Told) -> Option<&Answer> {
+        self.engine.answer(told.pending)
     }
 
     /// The client of a request that waits is gone.

@@ -128,7 +128,7 @@ impl Vm {
             let Some((_, request)) = self.requests.get_mut(&told.context) else { continue };
             is_elsewhere = true;
             if abi::set_context(told.context).is_ok() {
-                if let Action::Continue = filter.told(&told.answer, request) {
+                if let Action::Continue = filter.told(told, request) {
                     let _ = abi::go_on(); // the client may be gone
                 }
             } else {

@@ -104,7 +104,8 @@ fn a_request_that_is_counted_in_redis_allocates_nothing() {
             }
         }
         line.count = 0;
-        while let Some((_, _, answer)) = store.poll_answer(host!()) {
+        while let Some((_, pending)) = store.poll_answer(host!()) {
+            let answer = *store.answer(pending).unwrap();
             count(&answer, &mut admitted, &mut denied, &mut degraded);
             for hold in answer.holds() {
                 store.release(hold, host!());

@@ -241,9 +241,9 @@ impl Shared {
                 }
             }
             // Only the flight of this job can have landed: each is taken out by who told it.
-            while let Some((_, _, answer)) = store.poll_answer(host) {
-                if let Some(waiter) = waiter {
-                    *lock(&waiter.answer) = Some(answer);
+            while let Some((_, pending)) = store.poll_answer(host) {
+                if let Some((waiter, answer)) = waiter.zip(store.answer(pending)) {
+                    *lock(&waiter.answer) = Some(*answer);
                     waiter.wake.notify_one();
                 }
             }

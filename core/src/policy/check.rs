@@ -128,6 +128,17 @@ impl Answer {
         joined
     }
 
+    /// As new, where it lies: an answer of so many layers, none of which has
+    /// said anything.
+    pub(crate) fn reset(&mut self, count: usize) {
+        (self.allowed, self.tightest, self.delay, self.degraded) = (true, None, 0, 0);
+        self.count = count.min(MAX_LAYERS);
+        let rooms = self.decisions.iter_mut().zip(&mut self.outcomes).zip(&mut self.holds);
+        for ((decision, outcome), hold) in rooms.take(count) {
+            (*decision, *outcome, *hold) = (NONE, Outcome::default(), Hold::default());
+        }
+    }
+
     pub(crate) fn set(&mut self, place: usize, decision: Decision, outcome: Outcome) {
         if let (Some(room), Some(what)) = (self.decisions.get_mut(place), self.outcomes.get_mut(place)) {
             (*room, *what) = (decision, outcome);

@@ -103,9 +103,15 @@ impl Engine {
     }
 
     /// As [`Store::poll_answer`].
-    pub fn poll_answer(&mut self, here: &Here<'_, '_>) -> Option<(u64, Pending, Answer)> {
+    pub fn poll_answer(&mut self, here: &Here<'_, '_>) -> Option<(u64, Pending)> {
         let (store, mut host) = self.split(here);
         store.poll_answer(&mut host)
+    }
+
+    /// As [`Store::answer`].
+    #[must_use]
+    pub fn answer(&self, pending: Pending) -> Option<&Answer> {
+        self.store.answer(pending)
     }
 
     /// As [`Store::layer_of`].
@@ -231,10 +237,15 @@ impl Engine {
     }
 
     fn take_events(&mut self, here: &Here<'_, '_>) {
-        let mut room = [0; MAX_INTEGERS];
         while let Some(event) = self.router.poll_event(here.now) {
             match event {
+                // One token bucket, as most are.
+                Event::Reply { ticket, integers: &[integer], .. } => {
+                    let (store, mut host) = self.split(here);
+                    store.replied(ticket, &[integer], &mut host);
+                }
                 Event::Reply { ticket, integers, .. } => {
+                    let mut room = [0; MAX_INTEGERS];
                     let count = integers.len().min(room.len());
                     for (place, integer) in room.iter_mut().zip(integers) {
                         *place = *integer;

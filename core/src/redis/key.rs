@@ -92,6 +92,21 @@ impl KeyText {
         text
     }
 
+    /// As [`of`](Self::of), the key of the first limit: this text itself, for
+    /// most.
+    pub(super) fn first<'t>(
+        &'t self,
+        piece: Option<u32>,
+        algorithm: Algorithm,
+        room: &'t mut KeyText,
+    ) -> &'t [u8] {
+        if piece.is_none() && mark(algorithm).is_empty() {
+            return self.as_bytes();
+        }
+        *room = self.of(piece, 0, algorithm);
+        room.as_bytes()
+    }
+
     /// A key on the same slot that no limit has, as it ends with its tag, for a
     /// write that tells whether the store is well. It begins as all others do:
     /// an access list may allow no more.
@@ -143,13 +158,20 @@ pub fn write(rules: &Rules, layer: &Layer<'_>, piece: Option<u32>) -> KeyText {
 /// What the keys of all limits of a policy are made of, for one subject.
 #[must_use]
 pub fn base(rules: &Rules, layer: &Layer<'_>) -> KeyText {
+    let mut text = KeyText::default();
+    write_base(rules, layer, &mut text);
+    text
+}
+
+/// As [`base`], where the text lies.
+pub(super) fn write_base(rules: &Rules, layer: &Layer<'_>, text: &mut KeyText) {
     let policy = rules.policies().get(layer.policy);
     let parts = policy.map_or(&[][..], Policy::key);
     let name = policy.map_or("", Policy::name).as_bytes();
     let tagged = parts.iter().position(|part| *part == KeyPart::Tenant).unwrap_or(0);
     let values = || parts.iter().copied().zip(Values::of(layer)).enumerate();
 
-    let mut text = KeyText::default();
+    text.len = 0;
     text.put(b"tg:{");
     match values().nth(tagged) {
         Some((_, (part, value))) if part != KeyPart::Global => {
@@ -168,7 +190,6 @@ pub fn base(rules: &Rules, layer: &Layer<'_>) -> KeyText {
             }
         }
     });
-    text
 }
 
 /// Logs and holds are lists and sets in Redis, everything else a string: what

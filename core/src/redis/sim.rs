@@ -338,7 +338,11 @@ impl World {
 
     /// Takes the answers of those who waited.
     fn collect(&mut self, instance: usize) {
-        while let Some(Some((user, _, answer))) = self.with(instance, |store, host| store.poll_answer(host)) {
+        let next = |store: &mut Store, host: &mut Host<'_, '_>| {
+            let (user, pending) = store.poll_answer(host)?;
+            Some((user, *store.answer(pending)?))
+        };
+        while let Some(Some((user, answer))) = self.with(instance, next) {
             self.told.push(Told { instance, user, at: self.now, answer });
         }
     }

@@ -252,11 +252,12 @@ pub enum StoreError {
 pub struct Store {
     leases: Leases,
     breaker: Breaker,
-    flights: Box<[Flight]>,
+    flights: Box<[Option<Box<Flight>>]>,
     /// The first free flight, and in each the next; `flights.len()` is the end.
     free: usize,
-    /// Finished ones that were not told yet.
+    /// Finished ones that were not told yet: the first, and the last.
     ready: usize,
+    last_ready: usize,
     waiting: usize,
     instances: u64,
     instance: Option<u64>,
@@ -307,20 +308,16 @@ impl Store {
             return Err(StoreError::Holds(config.holds));
         }
         let leases = Leases::new(config.pots);
-        let mut flights = Vec::new();
-        flights.resize_with(config.waiting, Flight::default);
-        for (place, flight) in flights.iter_mut().enumerate() {
-            flight.next = place + 1;
-        }
         let mut origins = Vec::new();
         origins.resize_with(leases.len(), background::Origin::default);
         Ok(Store {
             leases,
             breaker: Breaker::new(config.breaker),
             free: 0,
-            ready: flights.len(),
+            ready: config.waiting,
+            last_ready: config.waiting,
             waiting: 0,
-            flights: flights.into_boxed_slice(),
+            flights: Flight::fleet(config.waiting),
             instances: config.instances,
             instance: config.instance,
             workers: config.workers,

@@ -8,10 +8,9 @@ use super::super::key::KeyText;
 use super::super::lease::{TOLD, Unspent};
 use super::super::script::{Ask, Call, Op};
 use super::asks;
-use super::flight::{Group, NOBODY, PROBE};
+use super::flight::{Group, Held, NOBODY, PROBE};
 use super::{Host, Store};
 use crate::limit::{Algorithm, Limit};
-use crate::limiter::MAX_LAYERS;
 use crate::metrics::StoreEvent;
 use crate::table::Hold;
 use crate::time::Nanos;
@@ -39,15 +38,14 @@ pub(super) struct Origin {
 impl Origin {
     /// Of a group of more than [`TOLD`] limits nothing is kept: its unspent
     /// units are let go.
-    pub(super) fn new(group: &Group, limits: &[Option<Limit>; MAX_LAYERS]) -> Origin {
-        let mut origin =
-            Origin { pot: group.pot(), text: group.text, piece: group.piece_number(), ..Origin::default() };
+    pub(super) fn remember<'l>(&mut self, group: &Group, limits: impl Iterator<Item = &'l Limit>) {
+        (self.pot, self.piece, self.text) = (group.pot(), group.piece_number(), group.text);
+        self.limits = [None; TOLD];
         if group.count <= TOLD {
-            for (room, limit) in origin.limits.iter_mut().zip(limits) {
-                *room = *limit;
+            for (room, limit) in self.limits.iter_mut().zip(limits) {
+                *room = Some(*limit);
             }
         }
-        origin
     }
 }
 
@@ -147,10 +145,8 @@ impl Store {
     /// A call that was not answered in time may be carried out yet. Units that
     /// it then holds in flight would be nobody's until they expire: they go
     /// back behind it. Where it never comes they are not there, and nothing is.
-    pub(super) fn release_late(&self, place: usize, group: &Group, host: &mut Host<'_, '_>) {
-        let mut limits = [None; MAX_LAYERS];
-        self.limits_of(place, group, &mut limits);
-        for (index, limit) in limits.iter().flatten().enumerate() {
+    pub(super) fn release_late(&self, layers: &[Option<Held>], group: &Group, host: &mut Host<'_, '_>) {
+        for (index, limit) in self.limits_of(layers, group).iter().enumerate() {
             if limit.algorithm() != Algorithm::Concurrency || group.cost == 0 {
                 continue;
             }

@@ -2,15 +2,16 @@
 
 use super::super::key;
 use super::super::lease::{Spend, TOLD, Told};
-use super::flight::{Flight, Group, Held, Paid, Phase, pot_of};
+use super::flight::{Group, Held, Paid, Phase, pot_of};
 use super::{Host, Pending, Progress, Store, is_remote};
 use crate::decision::Decision;
+use crate::key::Fingerprint;
 use crate::limiter::{self, MAX_LAYERS};
 use crate::metrics::StoreEvent;
 use crate::policy::check::{Asked, NONE};
 use crate::policy::key::ROOM;
 use crate::policy::penalty::Penalties;
-use crate::policy::{self, Answer, Layer, Outcome, Policy, Rules, Selection};
+use crate::policy::{self, Layer, Outcome, Policy, Rules, Selection};
 use crate::time::{NEVER, Nanos};
 
 /// A group as memory has it.
@@ -18,6 +19,8 @@ use crate::time::{NEVER, Nanos};
 struct Seen {
     first: usize,
     count: usize,
+    /// Of its first limit, in the host's table.
+    fingerprint: Fingerprint,
     pot: u64,
     piece: u32,
     paid: Paid,
@@ -41,8 +44,8 @@ impl Store {
         if remote == 0 {
             return Progress::Answered(policy::check(rules, host.table, selection, host.now));
         }
-        if let Some(answer) = self.at_once(rules, selection, host) {
-            return Progress::Answered(answer);
+        if let Some(progress) = self.one(rules, selection, user, host) {
+            return progress;
         }
         let mut asked = Asked::new(rules, host.table, selection, remote, host.now);
         asked.before(selection, host);
@@ -69,27 +72,37 @@ impl Store {
             self.fetch_low(rules, selection, &seen, host);
             return Progress::Answered(answer);
         }
-        self.take_off(rules, selection, &seen, asked, user, host)
+        match self.take_off(rules, selection, &seen, Some(&mut asked), user, host) {
+            Some(progress) => progress,
+            None => self.without_flight(rules, selection, &seen, asked, host),
+        }
     }
 
-    /// The most frequent request, which is under one limit that memory can
-    /// answer for: the same as below, without the care that several need.
+    /// The most frequent request, which is under one limit: the same as below,
+    /// without the care that several need.
     #[inline]
-    fn at_once(
+    fn one(
         &mut self,
         rules: &Rules,
         selection: &Selection<'_>,
+        user: u64,
         host: &mut Host<'_, '_>,
-    ) -> Option<Answer> {
+    ) -> Option<Progress> {
         let layer = selection.layers().next().filter(|_| selection.len() == 1)?;
         let policy = rules.policies().get(layer.policy)?;
         let is_plain = policy.shards() <= 1 && !policy.dry_run() && policy.penalty().is_none();
         if !is_plain || layer.cost > layer.limit.burst() {
             return None;
         }
-        let pot = mixed(host.table.fingerprint(layer.key()).0, layer).max(1);
+        let fingerprint = host.table.fingerprint(layer.key());
+        let pot = mixed(fingerprint.0, layer).max(1);
+        let (first, count, piece) = (0, 1, 0);
         let (decision, outcome, low) = match self.leases.spend(pot, layer.cost, host.now) {
-            Spend::Ask => return None,
+            Spend::Ask => {
+                let (paid, low) = (Paid::Asked, false);
+                let seen = Seen { first, count, fingerprint, pot, piece, paid, low };
+                return self.take_off(rules, selection, &[Some(seen)], None, user, host);
+            }
             Spend::Taken { left, low } => {
                 host.metrics.count(StoreEvent::LeaseHit);
                 (remembered(layer, self.leases.told(pot), 0, left, host.now), Outcome::Admitted, low)
@@ -101,18 +114,13 @@ impl Store {
             }
         };
         if low {
-            let paid = Paid::Pot;
-            self.fetch_low(
-                rules,
-                selection,
-                &[Some(Seen { first: 0, count: 1, pot, piece: 0, paid, low })],
-                host,
-            );
+            let seen = Seen { first, count, fingerprint, pot, piece, paid: Paid::Pot, low };
+            self.fetch_low(rules, selection, &[Some(seen)], host);
         }
         let mut answer = policy::check::empty(1);
         answer.set(0, decision, outcome);
         (answer.allowed, answer.tightest) = (decision.allowed, Some(0));
-        Some(answer)
+        Some(Progress::Answered(answer))
     }
 
     /// Every group, as far as memory can tell.
@@ -131,9 +139,9 @@ impl Store {
             if remote >> first & 1 == 0 {
                 continue;
             }
-            let mut pot = host.table.fingerprint(layer.key()).0;
+            let fingerprint = host.table.fingerprint(layer.key());
             let mut fits = layer.cost <= layer.limit.burst();
-            pot = mixed(pot, layer);
+            let mut pot = mixed(fingerprint.0, layer);
             let mut count = 1;
             while let Some((_, next)) = layers.next_if(|(_, next)| next.policy == layer.policy) {
                 pot = mixed(pot, next);
@@ -143,7 +151,8 @@ impl Store {
             let Some(policy) = rules.policies().get(layer.policy) else { continue };
             let dry = asked.dry >> first & 1 == 1;
             let members = selection.layers().skip(first).take(count);
-            let group = Seen { first, count, pot: pot.max(1), piece: 0, paid: Paid::Nothing, low: false };
+            let (pot, piece, paid, low) = (pot.max(1), 0, Paid::Nothing, false);
+            let group = Seen { first, count, fingerprint, pot, piece, paid, low };
             let group = if fits {
                 self.look(policy, group, layer.cost, members, asked, dry, host)
             } else {
@@ -249,43 +258,49 @@ impl Store {
         }
     }
 
-    /// Keeps the request until its groups are answered, and asks.
+    /// Keeps the request until its groups are answered, and asks. None if
+    /// there is no room to wait.
     fn take_off(
         &mut self,
         rules: &Rules,
         selection: &Selection<'_>,
         seen: &[Option<Seen>],
-        mut asked: Asked<'_, '_>,
+        asked: Option<&mut Asked<'_, '_>>,
         user: u64,
         host: &mut Host<'_, '_>,
-    ) -> Progress {
-        let Some(place) = self.claim_flight(Phase::Waiting, user, host.now) else {
-            return self.without_flight(rules, selection, seen, asked, host);
-        };
-        asked.dry_run(selection);
+    ) -> Option<Progress> {
+        let place = self.claim_flight(Phase::Waiting, user, host.now)?;
         let timeout = self.timeout;
-        if let Some(flight) = self.flights.get_mut(place) {
-            flight.dry = asked.dry;
-            flight.answer = asked.answer;
-            flight.unanswered = 1; // not before all were asked
+        let (is_decided, generation) = self.with_flight(place, |store, flight| {
+            match asked {
+                Some(asked) => {
+                    asked.dry_run(selection);
+                    (flight.dry, flight.answer) = (asked.dry, asked.answer);
+                }
+                None => flight.answer.reset(selection.len()),
+            }
             for (room, (at, layer)) in flight.layers.iter_mut().zip(selection.layers().enumerate()) {
                 *room = Some(held(rules, layer, seen, at, host));
             }
             for (room, seen) in flight.groups.iter_mut().zip(seen.iter().flatten()) {
-                *room = group(rules, selection, seen, timeout, host);
+                fill(room, rules, selection, seen, timeout, host.now);
+                flight.group_count += 1;
             }
-        }
-        self.ask_all(place, host);
-        if let Some(flight) = self.flights.get_mut(place) {
+            flight.unanswered = 1; // not before all were asked
+            store.ask_all(place, flight, host);
             flight.unanswered = flight.unanswered.saturating_sub(1);
-        }
-        if self.conclude(place, host) {
-            return Progress::Answered(self.land(place)); // at once, without the store
+            (store.conclude(place, flight, host), flight.generation)
+        })?;
+        if is_decided {
+            // At once, without the store.
+            return self.with_flight(place, |store, flight| {
+                store.free_flight(place, flight);
+                Progress::Answered(flight.answer)
+            });
         }
         self.waiting += 1;
         host.metrics.count(StoreEvent::Waiting);
-        let generation = self.flights.get(place).map_or(0, |flight| flight.generation);
-        Progress::Waiting(Pending(super::flight::ticket(place, generation, 0)))
+        Some(Progress::Waiting(Pending(super::flight::ticket(place, generation, 0))))
     }
 
     /// No room to wait: decided as if the store were away.
@@ -305,8 +320,8 @@ impl Store {
         let mut fell_back = [None; MAX_LAYERS];
         for (seen, room) in seen.iter_mut().flatten().zip(&mut fell_back) {
             if seen.paid == Paid::Asked {
-                *room = group(rules, selection, seen, self.timeout, host);
-                let Some(group) = room else { continue };
+                let group = room.insert(Group::default());
+                fill(group, rules, selection, seen, self.timeout, host.now);
                 seen.paid = self.fall_back(group, &layers, asked.dry, &mut asked.answer, host);
                 group.paid = seen.paid;
             }
@@ -342,7 +357,8 @@ impl Store {
         host: &mut Host<'_, '_>,
     ) {
         for seen in seen.iter().flatten().filter(|seen| seen.low) {
-            if let Some(group) = group(rules, selection, seen, self.timeout, host) {
+            let mut group = Group::default();
+            if fill(&mut group, rules, selection, seen, self.timeout, host.now).is_some() {
                 let limits = selection.layers().skip(seen.first).take(seen.count);
                 let layers = limits.map(|layer| Held {
                     limit: *layer.limit,
@@ -371,11 +387,14 @@ pub(super) fn mixed(pot: u64, layer: &Layer<'_>) -> u64 {
 
 fn held(rules: &Rules, layer: &Layer<'_>, seen: &[Option<Seen>], at: usize, host: &Host<'_, '_>) -> Held {
     let penalty = rules.policies().get(layer.policy).and_then(Policy::penalty);
+    let mut groups = seen.iter().flatten();
+    let seen = groups.find(|seen| (seen.first..seen.first + seen.count).contains(&at));
+    let known = seen.filter(|seen| seen.first == at).map(|seen| seen.fingerprint);
     Held {
         limit: *layer.limit,
-        fingerprint: host.table.fingerprint(layer.key()),
+        fingerprint: known.unwrap_or_else(|| host.table.fingerprint(layer.key())),
         cost: layer.cost,
-        remote: seen.iter().flatten().any(|seen| (seen.first..seen.first + seen.count).contains(&at)),
+        remote: seen.is_some(),
         policy: layer.policy,
         index: layer.index,
         overridden: layer.overridden,
@@ -383,36 +402,28 @@ fn held(rules: &Rules, layer: &Layer<'_>, seen: &[Option<Seen>], at: usize, host
     }
 }
 
-fn group(
+/// Writes a group where it lies. None, and nothing that matters is written, if
+/// there is no such policy.
+fn fill(
+    room: &mut Group,
     rules: &Rules,
     selection: &Selection<'_>,
     seen: &Seen,
     timeout: Nanos,
-    host: &Host<'_, '_>,
-) -> Option<Group> {
+    now: Nanos,
+) -> Option<()> {
     let layer = selection.layers().nth(seen.first)?;
     let policy = rules.policies().get(layer.policy)?;
-    let deadline = host.now.saturating_add(policy.own_timeout().unwrap_or(timeout));
-    Some(Group {
-        first: seen.first,
-        count: seen.count,
-        text: key::base(rules, layer),
-        pot: seen.pot,
-        pieces: policy.shards().max(1),
-        piece: seen.piece,
-        tried: 1,
-        paid: seen.paid,
-        cost: layer.cost,
-        owed: None,
-        forgotten: false,
-        expected: 0,
-        id: 0,
-        asked_at: host.now,
-        deadline,
-        wanted_by: deadline,
-        lease: policy.lease(),
-        on_store_error: policy.on_store_error(),
-    })
+    key::write_base(rules, layer, &mut room.text);
+    let deadline = now.saturating_add(policy.own_timeout().unwrap_or(timeout));
+    (room.first, room.count) = (seen.first, seen.count);
+    (room.pot, room.piece, room.paid) = (seen.pot, seen.piece, seen.paid);
+    (room.pieces, room.tried) = (policy.shards().max(1), 1);
+    (room.cost, room.id) = (layer.cost, 0);
+    (room.owed, room.forgotten, room.expected) = (None, false, 0);
+    (room.asked_at, room.deadline, room.wanted_by) = (now, deadline, deadline);
+    (room.lease, room.on_store_error) = (policy.lease(), policy.on_store_error());
+    Some(())
 }
 
 /// A decision from what the store last said: `left` units are in the pot.
@@ -459,24 +470,4 @@ fn denied(dry: bool) -> Outcome {
 
 fn spared(dry: bool) -> Outcome {
     if dry { Outcome::Admitted } else { Outcome::Spared }
-}
-
-impl Store {
-    /// A free flight.
-    pub(super) fn claim_flight(&mut self, phase: Phase, user: u64, now: Nanos) -> Option<usize> {
-        let place = self.free;
-        let flight = self.flights.get_mut(place)?;
-        self.free = flight.next;
-        let generation = flight.generation.wrapping_add(1).max(1);
-        *flight = Flight { phase, user, generation, started: now, ..Flight::default() };
-        Some(place)
-    }
-
-    pub(super) fn free_flight(&mut self, place: usize) {
-        if let Some(flight) = self.flights.get_mut(place) {
-            flight.phase = Phase::Free;
-            flight.next = self.free;
-            self.free = place;
-        }
-    }
 }

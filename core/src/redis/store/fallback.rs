@@ -33,7 +33,7 @@ impl Store {
     pub(super) fn fall_back(
         &mut self,
         group: &Group,
-        layers: &[Option<Held>; MAX_LAYERS],
+        layers: &[Option<Held>],
         dry: u16,
         answer: &mut Answer,
         host: &mut Host<'_, '_>,
@@ -69,7 +69,7 @@ impl Store {
                 self.carry_over(group, layers, host);
                 self.leases.fell_back(group.pot, host.now);
                 let pieces: [_; MAX_LAYERS] = core::array::from_fn(|at| {
-                    let held = layers.get(at)?.as_ref()?;
+                    let held = layers.get(at).filter(|_| group.mask() >> at & 1 == 1)?.as_ref()?;
                     Some(self.piece(&held.limit, group))
                 });
                 let admits = |at: usize, held: &Held| match pieces.get(at) {
@@ -136,7 +136,7 @@ impl Store {
 
     /// Charges this machine's piece with what the store last told, unless it
     /// owes as much already.
-    fn carry_over(&mut self, group: &Group, layers: &[Option<Held>; MAX_LAYERS], host: &mut Host<'_, '_>) {
+    fn carry_over(&mut self, group: &Group, layers: &[Option<Held>], host: &mut Host<'_, '_>) {
         self.leases.redate(group.pot, group.lease.map_or(0, |lease| lease.ttl), host.now);
         for (index, held) in layers.iter().skip(group.first).take(group.count).flatten().enumerate() {
             let Piece::Some(piece) = self.piece(&held.limit, group) else { continue };
@@ -215,8 +215,8 @@ impl Store {
     pub(super) fn undo_fallback(
         &self,
         group: &Group,
-        layers: &[Option<Held>; MAX_LAYERS],
-        holds: &mut [Hold; MAX_LAYERS],
+        layers: &[Option<Held>],
+        holds: &mut [Hold],
         host: &mut Host<'_, '_>,
     ) {
         let all = layers.iter().zip(holds).skip(group.first).take(group.count);

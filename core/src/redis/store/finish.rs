@@ -3,10 +3,9 @@
 
 use super::super::script::Op;
 use super::background::PATIENCE;
-use super::flight::{Flight, Group, Held, Paid, Phase, of_ticket, ticket};
+use super::flight::{Flight, Group, Held, NOBODY, Paid, Phase, of_ticket, ticket};
 use super::{AnsweredLayer, Host, Pending, Store};
 use crate::limit::Algorithm;
-use crate::limiter::MAX_LAYERS;
 use crate::metrics::StoreEvent;
 use crate::policy::Outcome;
 use crate::policy::check::Answer;
@@ -16,31 +15,47 @@ use crate::time::{NEVER, Nanos};
 
 impl Store {
     /// The next request that waited and is answered: the number that it came
-    /// with, and its answer.
-    pub fn poll_answer(&mut self, host: &mut Host<'_, '_>) -> Option<(u64, Pending, Answer)> {
+    /// with. [`answer`](Self::answer) has what it is told.
+    pub fn poll_answer(&mut self, host: &mut Host<'_, '_>) -> Option<(u64, Pending)> {
         loop {
             let place = self.ready;
-            let flight = self.flights.get(place)?;
-            self.ready = flight.next;
-            let (phase, user) = (flight.phase, flight.user);
-            let pending = Pending(ticket(place, flight.generation, 0));
+            let (next, phase, told) = {
+                let flight = self.flight(place)?;
+                let pending = Pending(ticket(place, flight.generation, 0));
+                (flight.next, flight.phase, (flight.user, pending))
+            };
+            self.ready = next;
+            self.with_flight(place, |store, flight| {
+                if phase == Phase::Ready {
+                    store.waiting = store.waiting.saturating_sub(1);
+                    host.metrics.uncount(StoreEvent::Waiting);
+                } else {
+                    store.undo(flight, host);
+                }
+                store.free_flight(place, flight);
+            });
             if phase == Phase::Ready {
-                self.waiting = self.waiting.saturating_sub(1);
-                host.metrics.uncount(StoreEvent::Waiting);
-                return Some((user, pending, self.land(place)));
+                return Some(told);
             }
-            self.undo(place, host);
-            self.free_flight(place);
         }
     }
 
-    /// What a layer is about of the answer that [`poll_answer`](Self::poll_answer)
-    /// told last; until anything else is asked.
+    /// The answer of the request that [`poll_answer`](Self::poll_answer) told
+    /// last; until anything else is asked.
+    #[must_use]
+    pub fn answer(&self, pending: Pending) -> Option<&Answer> {
+        let (place, generation, _) = of_ticket(pending.0)?;
+        let flight = self.flight(place).filter(|flight| flight.generation == generation)?;
+        Some(&flight.answer)
+    }
+
+    /// What a layer of that answer is about.
     #[must_use]
     pub fn layer_of(&self, pending: Pending, layer: usize) -> Option<AnsweredLayer<'_>> {
         let (place, generation, _) = of_ticket(pending.0)?;
-        let flight = self.flights.get(place).filter(|flight| flight.generation == generation)?;
-        let Held { policy, index, overridden, limit, .. } = flight.layers.get(layer)?.as_ref()?;
+        let flight = self.flight(place).filter(|flight| flight.generation == generation)?;
+        let held = flight.layers.get(layer).filter(|_| layer < flight.answer.count)?.as_ref()?;
+        let Held { policy, index, overridden, limit, .. } = held;
         Some(AnsweredLayer { policy: *policy, index: *index, overridden: *overridden, limit })
     }
 
@@ -48,7 +63,7 @@ impl Store {
     /// goes back. Nothing happens when it is not waiting any more.
     pub fn cancel(&mut self, pending: Pending, host: &mut Host<'_, '_>) {
         let Some((place, generation, _)) = of_ticket(pending.0) else { return };
-        let Some(flight) = self.flights.get_mut(place) else { return };
+        let Some(Some(flight)) = self.flights.get_mut(place) else { return };
         if flight.generation == generation && matches!(flight.phase, Phase::Waiting | Phase::Ready) {
             flight.phase = Phase::Abandoned;
             self.waiting = self.waiting.saturating_sub(1);
@@ -56,41 +71,32 @@ impl Store {
         }
     }
 
-    /// Takes an answer out of its flight.
-    pub(super) fn land(&mut self, place: usize) -> Answer {
-        let answer = self.flights.get(place).map(|flight| flight.answer);
-        self.free_flight(place);
-        answer.unwrap_or_else(|| crate::policy::check::empty(0)) // the place is a flight's
-    }
-
     /// When all groups are answered.
-    pub(super) fn land_if_done(&mut self, place: usize, host: &mut Host<'_, '_>) {
-        if self.conclude(place, host) {
-            self.append_ready(place);
+    pub(super) fn land_if_done(&mut self, place: usize, flight: &mut Flight, host: &mut Host<'_, '_>) {
+        if self.conclude(place, flight, host) {
+            self.append_ready(place, flight);
         }
     }
 
     /// When all groups are answered: what they mean together. True if there is
     /// somebody to be told.
-    pub(super) fn conclude(&mut self, place: usize, host: &mut Host<'_, '_>) -> bool {
-        let Some(flight) = self.flights.get(place).filter(|flight| flight.unanswered == 0) else {
+    pub(super) fn conclude(&mut self, place: usize, flight: &mut Flight, host: &mut Host<'_, '_>) -> bool {
+        if flight.unanswered > 0 {
             return false;
-        };
+        }
         match flight.phase {
-            Phase::Background => self.free_flight(place),
+            Phase::Background => self.free_flight(place, flight),
             Phase::Abandoned => {
-                self.undo(place, host);
-                self.free_flight(place);
+                self.undo(flight, host);
+                self.free_flight(place, flight);
             }
             Phase::Waiting => {
                 if flight.answer.denied() {
-                    self.undo(place, host);
+                    self.undo(flight, host);
                 }
-                if let Some(flight) = self.flights.get_mut(place) {
-                    flight.strike(host);
-                    flight.answer.conclude(flight.dry);
-                    flight.phase = Phase::Ready;
-                }
+                flight.strike(host);
+                flight.answer.conclude(flight.dry);
+                flight.phase = Phase::Ready;
                 return true;
             }
             Phase::Free | Phase::Ready => {}
@@ -99,107 +105,88 @@ impl Store {
     }
 
     /// Answers are told in the order in which they came.
-    fn append_ready(&mut self, place: usize) {
+    fn append_ready(&mut self, place: usize, flight: &mut Flight) {
         let end = self.flights.len();
-        if let Some(flight) = self.flights.get_mut(place) {
-            flight.next = end;
-        }
-        let mut last = self.ready;
-        if last >= end {
+        flight.next = end;
+        if self.ready >= end {
             self.ready = place;
-            return;
+        } else if let Some(Some(last)) = self.flights.get_mut(self.last_ready) {
+            last.next = place;
         }
-        // Answers are told as they come, so the list is short.
-        while let Some(flight) = self.flights.get(last).filter(|flight| flight.next < end) {
-            last = flight.next;
-        }
-        if let Some(flight) = self.flights.get_mut(last) {
-            flight.next = place;
-        }
+        self.last_ready = place;
     }
 
     /// Gives back what the layers of a flight were charged, but for those that
     /// count on their own in a dry run of an answered request.
-    fn undo(&mut self, place: usize, host: &mut Host<'_, '_>) {
-        for index in 0..MAX_LAYERS {
-            let Some(flight) = self.flights.get(place) else { return };
-            let Some(group) = flight.groups.get(index).and_then(|group| *group) else { continue };
-            if flight.phase == Phase::Abandoned || flight.dry >> group.first & 1 == 0 {
-                self.undo_group(place, index, &group, host);
+    fn undo(&mut self, flight: &mut Flight, host: &mut Host<'_, '_>) {
+        for index in 0..flight.group_count {
+            let is_dry = flight.groups.get(index).is_some_and(|group| flight.dry >> group.first & 1 == 1);
+            if flight.phase == Phase::Abandoned || !is_dry {
+                self.undo_group(flight, index, host);
             }
         }
-        if let Some(flight) = self.flights.get_mut(place) {
-            flight.undo_local(host);
-        }
+        flight.undo_local(host);
     }
 
-    fn undo_group(&mut self, place: usize, index: usize, group: &Group, host: &mut Host<'_, '_>) {
+    fn undo_group(&mut self, flight: &mut Flight, index: usize, host: &mut Host<'_, '_>) {
+        let Flight { groups, layers, answer, .. } = flight;
+        let Some(group) = groups.get_mut(index) else { return };
         match group.paid {
             Paid::Asked | Paid::Nothing => {}
             Paid::Pot => {
                 self.leases.unspend(group.pot(), group.cost);
                 self.give_back_rest(host);
             }
-            Paid::Call => self.undo_call(place, group, host),
-            Paid::Local => {
-                let Some(flight) = self.flights.get(place) else { return };
-                let (layers, mut holds) = (flight.layers, flight.answer.holds);
-                self.undo_fallback(group, &layers, &mut holds, host);
-                if let Some(flight) = self.flights.get_mut(place) {
-                    flight.answer.holds = holds;
-                }
-            }
+            Paid::Call => self.undo_call(layers, group, &mut answer.holds, host),
+            Paid::Local => self.undo_fallback(group, layers, &mut answer.holds, host),
         }
-        if let Some(flight) = self.flights.get_mut(place) {
-            group.spare(&mut flight.answer);
-        }
+        group.spare(answer);
         // Once: an answer that was undone may be cancelled as well.
-        self.set_group(place, index, Group { paid: Paid::Nothing, ..*group });
+        group.paid = Paid::Nothing;
     }
 
     /// Units that came with a call wait in the pot, where there is one that
     /// they may wait in; else they go back to the store.
-    fn undo_call(&mut self, place: usize, group: &Group, host: &mut Host<'_, '_>) {
-        if let Some(flight) = self.flights.get_mut(place) {
-            for at in group.first..group.first + group.count {
-                let hold = flight.answer.holds.get_mut(at).map(core::mem::take);
-                self.holds.forget(&hold.unwrap_or_default());
-            }
+    fn undo_call(
+        &mut self,
+        layers: &[Option<Held>],
+        group: &mut Group,
+        holds: &mut [Hold],
+        host: &mut Host<'_, '_>,
+    ) {
+        for hold in holds.iter_mut().skip(group.first).take(group.count) {
+            self.holds.forget(&core::mem::take(hold));
         }
         if group.cost == 0 {
             return;
         }
         // It may have taken the last ones, after which others are denied.
         self.leases.forgive(group.pot());
-        let lease = group.lease.is_some() && self.leasable(place, group);
-        let merges = !self.has(place, group, Algorithm::SlidingLog);
+        let lease = group.lease.is_some() && group.is_leasable(layers);
+        let merges = !group.has(layers, Algorithm::SlidingLog);
         if lease && self.leases.put_back(group.pot(), &group.grant(merges)) {
-            self.remember_origin(place, group);
+            self.remember_origin(layers, group);
             self.give_back_rest(host);
         } else {
             let age = host.now.saturating_sub(group.asked_at);
             let op = Op::GiveBack { units: group.cost, age, id: group.id };
-            let deadline = host.now.saturating_add(PATIENCE);
-            if self.send(place, 0, &Group { deadline, ..*group }, op, host) {
+            group.deadline = host.now.saturating_add(PATIENCE);
+            if self.send(NOBODY, layers, group, op, host) {
                 host.metrics.count(StoreEvent::GiveBack);
             }
         }
     }
 
     /// Units in flight that the store counts, until the request is over.
-    pub(super) fn hold(&mut self, place: usize, group: &Group, now: Nanos) {
-        let mut limits = [None; MAX_LAYERS];
-        self.limits_of(place, group, &mut limits);
-        let Some(flight) = self.flights.get_mut(place) else { return };
-        let places = (group.first..).zip(limits.iter().flatten()).enumerate();
-        for (index, (at, limit)) in places {
+    pub(super) fn hold(&mut self, layers: &[Option<Held>], group: &Group, holds: &mut [Hold], now: Nanos) {
+        let limits = self.limits_of(layers, group);
+        for (index, (limit, room)) in limits.iter().zip(holds.iter_mut().skip(group.first)).enumerate() {
             if limit.algorithm() != Algorithm::Concurrency {
                 continue;
             }
             let key = group.text.of(group.piece_number(), index, limit.algorithm());
             let expires = now.saturating_add(limit.period());
-            let hold = self.holds.keep(key, limit, group, expires, now);
-            if let (Some(room), Some(hold)) = (flight.answer.holds.get_mut(at), hold) {
+            if let Some(hold) = self.holds.keep(key, limit, group, expires, now) {
                 *room = hold;
             }
         }
@@ -224,10 +211,10 @@ impl Flight {
     /// What this machine's limits were charged.
     fn undo_local(&mut self, host: &mut Host<'_, '_>) {
         let abandoned = self.phase == Phase::Abandoned;
-        for (at, held) in self.layers.iter().enumerate() {
-            let Some(held) = held.filter(|held| !held.remote) else { continue };
+        for (at, held) in self.layers.iter().take(self.answer.count).enumerate() {
+            let Some(held) = held.as_ref().filter(|held| !held.remote) else { continue };
             let charged = self.answer.outcomes.get(at) == Some(&Outcome::Admitted);
-            if !charged || (self.dry >> at & 1 == 1 && !abandoned) || at >= self.answer.count {
+            if !charged || (self.dry >> at & 1 == 1 && !abandoned) {
                 continue;
             }
             host.table.refund_fingerprint(held.fingerprint, &held.limit, held.cost, self.started);

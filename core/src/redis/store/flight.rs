@@ -1,11 +1,21 @@
 //! A request that waits for the store, with all that is needed to answer it,
 //! or to undo it, without the request itself.
+//!
+//! A flight has room for as many layers as a request may have, some KiB, of
+//! which most requests use one. So it is filled and read where it lies, as far
+//! as its counts go: what earlier requests left behind them is not cleared.
+//! Who works on one takes it out of the store, as a pointer
+//! ([`Store::with_flight`]), and may change the rest of the store meanwhile.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
 
 use super::super::key::KeyText;
 use super::super::lease::Grant;
+use super::Store;
 use crate::decision::Decision;
 use crate::key::Fingerprint;
-use crate::limit::Limit;
+use crate::limit::{Algorithm, Limit};
 use crate::limiter::MAX_LAYERS;
 use crate::policy::check::{Answer, NONE, empty};
 use crate::policy::{Lease, OnStoreError, Outcome, Penalty};
@@ -45,8 +55,11 @@ pub(super) struct Flight {
     pub(super) dry: u16,
     pub(super) started: Nanos,
     pub(super) answer: Answer,
+    /// Those of its groups, and of its answer.
     pub(super) layers: [Option<Held>; MAX_LAYERS],
-    pub(super) groups: [Option<Group>; MAX_LAYERS],
+    /// The first so many of them.
+    pub(super) groups: [Group; MAX_LAYERS],
+    pub(super) group_count: usize,
 }
 
 /// One layer.
@@ -66,7 +79,7 @@ pub(super) struct Held {
 }
 
 /// How a group stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(super) enum Paid {
     /// It was asked, and the answer is not there.
     Asked,
@@ -77,11 +90,12 @@ pub(super) enum Paid {
     /// In the host's table.
     Local,
     /// Not at all: denied, or let through.
+    #[default]
     Nothing,
 }
 
 /// The limits of one policy for one subject.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Group {
     /// Its layers.
     pub(super) first: usize,
@@ -125,8 +139,67 @@ impl Default for Flight {
             started: 0,
             answer: empty(0),
             layers: [None; MAX_LAYERS],
-            groups: [None; MAX_LAYERS],
+            groups: [Group::default(); MAX_LAYERS],
+            group_count: 0,
         }
+    }
+}
+
+impl Flight {
+    /// So many that are free, one behind the other.
+    pub(super) fn fleet(count: usize) -> Box<[Option<Box<Flight>>]> {
+        let mut flights = Vec::with_capacity(count);
+        flights.extend((1..=count).map(|next| Some(Box::new(Flight { next, ..Flight::default() }))));
+        flights.into_boxed_slice()
+    }
+
+    /// The one group of a flight that nobody waits for, and its layers.
+    pub(super) fn board(&mut self, group: &Group, held: impl Iterator<Item = Held>) {
+        for (room, held) in self.layers.iter_mut().zip(held) {
+            *room = Some(held);
+        }
+        if let Some(room) = self.groups.first_mut() {
+            *room = Group { first: 0, ..*group };
+        }
+        (self.group_count, self.unanswered) = (1, 1);
+    }
+}
+
+impl Store {
+    /// Takes a flight out, for as long as `step` takes.
+    pub(super) fn with_flight<R>(
+        &mut self,
+        place: usize,
+        step: impl FnOnce(&mut Store, &mut Flight) -> R,
+    ) -> Option<R> {
+        let mut flight = self.flights.get_mut(place)?.take()?;
+        let done = step(self, &mut flight);
+        if let Some(room) = self.flights.get_mut(place) {
+            *room = Some(flight);
+        }
+        Some(done)
+    }
+
+    pub(super) fn flight(&self, place: usize) -> Option<&Flight> {
+        self.flights.get(place)?.as_deref()
+    }
+
+    /// A free flight, of this phase from now on.
+    pub(super) fn claim_flight(&mut self, phase: Phase, user: u64, now: Nanos) -> Option<usize> {
+        let place = self.free;
+        let flight = self.flights.get_mut(place)?.as_mut()?;
+        self.free = flight.next;
+        flight.generation = flight.generation.wrapping_add(1).max(1);
+        (flight.phase, flight.user, flight.started) = (phase, user, now);
+        (flight.unanswered, flight.dry, flight.group_count) = (0, 0, 0);
+        flight.answer.reset(0);
+        Some(place)
+    }
+
+    /// Another one may have it, once it is back in its place.
+    pub(super) fn free_flight(&mut self, place: usize, flight: &mut Flight) {
+        (flight.phase, flight.next) = (Phase::Free, self.free);
+        self.free = place;
     }
 }
 
@@ -139,6 +212,22 @@ impl Group {
     /// The number of the piece that is asked, of a divided key.
     pub(super) fn piece_number(&self) -> Option<u32> {
         (self.pieces > 1).then_some(self.piece)
+    }
+
+    /// Its layers, of those of its flight.
+    pub(super) fn held<'l>(&self, layers: &'l [Option<Held>]) -> &'l [Option<Held>] {
+        layers.get(self.first..self.first + self.count).unwrap_or(&[])
+    }
+
+    /// Is one of its limits counted so?
+    pub(super) fn has(&self, layers: &[Option<Held>], algorithm: Algorithm) -> bool {
+        self.held(layers).iter().flatten().any(|held| held.limit.algorithm() == algorithm)
+    }
+
+    /// May units be carried ahead? A queue's places are its own, and units in
+    /// flight are released one by one.
+    pub(super) fn is_leasable(&self, layers: &[Option<Held>]) -> bool {
+        !self.has(layers, Algorithm::Concurrency) && !self.has(layers, Algorithm::LeakyBucket)
     }
 
     /// What it paid, to be put back.

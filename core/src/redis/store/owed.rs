@@ -6,34 +6,33 @@ use super::background::PATIENCE;
 use super::flight::{Group, Held, Paid, Phase, ticket};
 use super::{Host, Store};
 use crate::decision::Decision;
-use crate::limit::Limit;
-use crate::limiter::MAX_LAYERS;
 use crate::metrics::StoreEvent;
 use crate::time::Nanos;
 
 impl Store {
     /// Charges the store what the fallback admitted while it was away. It
     /// counts as told when the store has answered, not before.
-    pub(super) fn charge_fallback(&mut self, place: usize, group: &Group, host: &mut Host<'_, '_>) {
+    pub(super) fn charge_fallback(
+        &mut self,
+        layers: &[Option<Held>],
+        group: &Group,
+        host: &mut Host<'_, '_>,
+    ) {
         let deadline = host.now.saturating_add(PATIENCE);
         if !self.leases.take_fell_back(group.pot, deadline, host.now) {
             return;
         }
-        let mut limits = [None; MAX_LAYERS];
-        self.limits_of(place, group, &mut limits);
         let mut was_told = true;
         let mut is_told = false;
-        for index in 0..group.count {
-            let held = self.flights.get(place).and_then(|flight| *flight.layers.get(group.first + index)?);
-            let (Some(held), Some(Some(limit))) = (held, limits.get(index)) else { continue };
-            let owed = self.owed(group, &held, host);
+        for (index, held) in group.held(layers).iter().flatten().enumerate() {
+            let owed = self.owed(group, held, host);
             // With nothing owed it may still turn out to have lost its memory.
             let expected = self.told_debt(group, index, &held.limit, host.now).saturating_add(owed);
             if expected == 0 {
                 continue;
             }
             let group = Group { expected, ..*group };
-            let telling = self.tell_owed(&group, (index, owed), &held, limit, deadline, host);
+            let telling = self.tell_owed(&group, (index, owed), held, deadline, host);
             was_told &= telling;
             is_told |= telling;
         }
@@ -45,31 +44,33 @@ impl Store {
     fn tell_owed(
         &mut self,
         group: &Group,
-        (index, owed): (usize, u64),
+        owed: (usize, u64),
         held: &Held,
-        limit: &Limit,
         deadline: Nanos,
         host: &mut Host<'_, '_>,
     ) -> bool {
         let Some(room) = self.claim_flight(Phase::Background, 0, host.now) else { return false };
-        let (owed_of, asked_at, paid) = (Some((index, owed)), host.now, Paid::Asked);
-        let id = self.id();
-        self.set_group(room, 0, Group { owed: owed_of, asked_at, deadline, id, paid, ..*group });
-        let Some(flight) = self.flights.get_mut(room) else { return false };
-        flight.unanswered = 1;
-        if let Some(layer) = flight.layers.get_mut(group.first + index) {
-            *layer = Some(*held);
-        }
-        let ticket = ticket(room, flight.generation, 0);
-        let key = group.text.of(group.piece_number(), index, limit.algorithm());
-        let asks = [Ask { key: key.as_bytes(), limit }];
-        let op = Op::Check { cost: 0, more: 0, share: 1, owed, id };
-        if host.transport.send(ticket, &Call { asks: &asks, op }, deadline, host.now) {
+        let (index, units) = owed;
+        let (count, owed, asked_at, id, paid) = (1, Some(owed), host.now, self.id(), Paid::Asked);
+        let group = Group { count, owed, asked_at, deadline, id, paid, ..*group };
+        let is_sent = self.with_flight(room, |store, flight| {
+            flight.board(&group, [*held].into_iter());
+            let ticket = ticket(room, flight.generation, 0);
+            let limit = &store.counted(&held.limit, group.piece, group.pieces);
+            let key = group.text.of(group.piece_number(), index, limit.algorithm());
+            let asks = [Ask { key: key.as_bytes(), limit }];
+            let op = Op::Check { cost: 0, more: 0, share: 1, owed: units, id };
+            let is_sent = host.transport.send(ticket, &Call { asks: &asks, op }, deadline, host.now);
+            if !is_sent {
+                store.free_flight(room, flight);
+            }
+            is_sent
+        });
+        let is_sent = is_sent == Some(true);
+        if is_sent {
             host.metrics.count(StoreEvent::Call);
-            return true;
         }
-        self.free_flight(room);
-        false
+        is_sent
     }
 
     /// The store was told, and said how it stands then; or it was not. If it
@@ -77,26 +78,28 @@ impl Store {
     pub(super) fn owed_is_told(
         &mut self,
         place: usize,
-        group: &Group,
         told: Option<Option<&Decision>>,
         host: &mut Host<'_, '_>,
     ) {
+        // Its place may be wanted for telling more.
+        let kept = self.with_flight(place, |store, flight| {
+            store.free_flight(place, flight);
+            Some((*flight.groups.first()?, (*flight.layers.first()?)?))
+        });
+        let Some(Some((group, held))) = kept else { return };
         let (index, owed) = group.owed.unwrap_or_default();
-        let held = self.flights.get(place).and_then(|flight| *flight.layers.get(group.first + index)?);
         self.leases.owing(group.pot, told.is_some());
-        self.free_flight(place);
-        let Some(held) = held else { return };
         match told {
             None if group.forgotten => {
-                if let Some(reminded) = self.reminded(&held, group, host) {
+                if let Some(reminded) = self.reminded(&held, &group, host) {
                     reminded.take(owed, host.now);
                 }
             }
             Some(said) if !group.forgotten => {
-                self.was_told(&held, group, owed, host);
-                let forgotten = said.map_or(0, |said| self.forgotten(group, &held, said, host));
+                self.was_told(&held, &group, owed, host);
+                let forgotten = said.map_or(0, |said| self.forgotten(&group, &held, said, host));
                 if forgotten > 0 {
-                    self.tell_forgotten(group, (index, forgotten), &held, host);
+                    self.tell_forgotten(&group, (index, forgotten), &held, host);
                 }
             }
             _ => {}
@@ -112,11 +115,10 @@ impl Store {
         host: &mut Host<'_, '_>,
     ) {
         let group = Group { forgotten: true, asked_at: host.now, ..*group };
-        let limit = self.counted(&held.limit, group.piece, group.pieces);
         let deadline = host.now.saturating_add(PATIENCE);
         let Some(reminded) = self.reminded(held, &group, host) else { return };
         reminded.add(units, PATIENCE, host.now);
-        if !self.tell_owed(&group, (index, units), held, &limit, deadline, host) {
+        if !self.tell_owed(&group, (index, units), held, deadline, host) {
             reminded.take(units, host.now);
         }
     }

@@ -4,8 +4,7 @@ use super::super::lease::{Denial, Grant, Spend};
 use super::super::script::{self, Ask, Call, Op};
 use super::super::share::{Piece, Share};
 use super::asks;
-use super::background::Origin;
-use super::flight::{Flight, Group, Held, NOBODY, PROBE, Paid, Phase, of_ticket, ticket};
+use super::flight::{Flight, Group, Held, PROBE, Paid, Phase, of_ticket, ticket};
 use super::{Failure, Host, Store};
 use crate::decision::Decision;
 use crate::limit::{Algorithm, Limit};
@@ -33,17 +32,25 @@ const NOTHING: Decision = Decision {
 impl Store {
     /// The integers that a call was answered with.
     pub fn replied(&mut self, ticket: u64, integers: &[i64], host: &mut Host<'_, '_>) {
-        let Some((place, _, group)) = self.group_of(ticket) else {
+        let Some((place, index)) = self.asked_by(ticket) else {
             return self.answered(ticket, &mut [], 0, host);
         };
-        let mut limits = [None; MAX_LAYERS];
-        self.limits_of(place, &group, &mut limits); // of what is owed, one
-        let mut decisions = [NONE; MAX_LAYERS];
-        let count = if group.owed.is_some() { 1 } else { group.count };
-        let Some(decisions) = decisions.get_mut(..count) else { return };
-        match script::decode(&mut limits.iter().flatten(), integers, decisions) {
+        let Some(flight) = self.flight(place) else { return };
+        let Some(group) = flight.groups.get(index) else { return };
+        let is_owed = group.owed.is_some();
+        let limits = self.limits_of(&flight.layers, group);
+        let (mut one, mut many);
+        let decisions = if group.count == 1 {
+            one = [NONE; 1];
+            &mut one[..]
+        } else {
+            many = [NONE; MAX_LAYERS];
+            many.get_mut(..group.count).unwrap_or(&mut [])
+        };
+        let read = script::decode(&mut limits.iter(), integers, decisions);
+        match read {
             Ok(units) => self.answered(ticket, decisions, units, host),
-            Err(_) if group.owed.is_some() => self.answered(ticket, &mut [], 0, host),
+            Err(_) if is_owed => self.answered(ticket, &mut [], 0, host),
             Err(_) => self.failed(ticket, Failure::Key, host),
         }
     }
@@ -57,17 +64,25 @@ impl Store {
         }
         host.metrics.count(StoreEvent::Reply);
         self.give_back_rest(host); // there is room for a call again
-        let Some((place, index, group)) = self.group_of(ticket) else { return };
-        if host.now <= group.wanted_by {
-            self.breaker.succeeded(host.now);
-        }
-        host.metrics.latency.record(host.now.saturating_sub(group.asked_at));
-        if group.owed.is_some() {
-            self.owed_is_told(place, &group, Some(decisions.first()), host);
-        } else if decisions.len() == group.count {
-            self.settle(place, index, group, decisions, units, host);
-        } else {
-            self.unanswered(place, index, &group, host);
+        let Some((place, index)) = self.asked_by(ticket) else { return };
+        let is_owed = self.with_flight(place, |store, flight| {
+            let Some(group) = flight.groups.get(index) else { return false };
+            if host.now <= group.wanted_by {
+                store.breaker.succeeded(host.now);
+            }
+            host.metrics.latency.record(host.now.saturating_sub(group.asked_at));
+            if group.owed.is_some() {
+                return true;
+            }
+            if decisions.len() == group.count {
+                store.settle(place, flight, index, decisions, units, host);
+            } else {
+                store.unanswered(place, flight, index, host);
+            }
+            false
+        });
+        if is_owed == Some(true) {
+            self.owed_is_told(place, Some(decisions.first()), host);
         }
     }
 
@@ -83,63 +98,72 @@ impl Store {
             Failure::Key => StoreEvent::KeyFailure,
         };
         host.metrics.count(event);
-        let Some((place, index, group)) = self.group_of(ticket) else { return };
-        if failure != Failure::Key {
-            self.note_failure(&group, host);
-        }
-        if group.owed.is_some() {
-            self.owed_is_told(place, &group, None, host);
-        } else {
-            if failure == Failure::Timeout {
-                self.release_late(place, &group, host);
+        let Some((place, index)) = self.asked_by(ticket) else { return };
+        let is_owed = self.with_flight(place, |store, flight| {
+            let Some(group) = flight.groups.get(index) else { return false };
+            if failure != Failure::Key {
+                store.note_failure(group, host);
             }
-            self.unanswered(place, index, &group, host);
+            if group.owed.is_some() {
+                return true;
+            }
+            if failure == Failure::Timeout {
+                store.release_late(&flight.layers, group, host);
+            }
+            store.unanswered(place, flight, index, host);
+            false
+        });
+        if is_owed == Some(true) {
+            self.owed_is_told(place, None, host);
         }
     }
 
-    fn unanswered(&mut self, place: usize, index: usize, group: &Group, host: &mut Host<'_, '_>) {
-        self.leases.unanswered(group.pot(), group.id);
-        self.decide_alone(place, index, group, host);
-        self.land_if_done(place, host);
+    fn unanswered(&mut self, place: usize, flight: &mut Flight, index: usize, host: &mut Host<'_, '_>) {
+        if let Some(group) = flight.groups.get(index) {
+            self.leases.unanswered(group.pot(), group.id);
+        }
+        self.decide_alone(flight, index, host);
+        self.land_if_done(place, flight, host);
     }
 
     /// Asks every group that has to be asked.
-    pub(super) fn ask_all(&mut self, place: usize, host: &mut Host<'_, '_>) {
-        for index in 0..MAX_LAYERS {
-            let group = self.flights.get(place).and_then(|flight| *flight.groups.get(index)?);
-            let Some(group) = group.filter(|group| group.paid == Paid::Asked) else { continue };
-            if let Some(flight) = self.flights.get_mut(place) {
+    pub(super) fn ask_all(&mut self, place: usize, flight: &mut Flight, host: &mut Host<'_, '_>) {
+        for index in 0..flight.group_count {
+            if flight.groups.get(index).is_some_and(|group| group.paid == Paid::Asked) {
                 flight.unanswered += 1;
+                self.ask(place, flight, index, host);
             }
-            self.ask(place, index, group, host);
         }
     }
 
     /// Asks one group; decides without the store if it cannot be asked.
-    fn ask(&mut self, place: usize, index: usize, mut group: Group, host: &mut Host<'_, '_>) {
-        if self.has_no_part(place, &group) {
+    fn ask(&mut self, place: usize, flight: &mut Flight, index: usize, host: &mut Host<'_, '_>) {
+        let Flight { groups, layers, generation, .. } = &mut *flight;
+        let Some(group) = groups.get_mut(index) else { return };
+        if self.has_no_part(layers, group) {
             let mut decisions = [NOTHING; MAX_LAYERS];
             let decisions = decisions.get_mut(..group.count).unwrap_or(&mut []);
-            return self.settle(place, index, group, decisions, 0, host);
+            return self.settle(place, flight, index, decisions, 0, host);
         }
         if self.breaker.allows(host.now) {
-            self.charge_fallback(place, &group, host);
+            self.charge_fallback(layers, group, host);
             group.id = self.id();
             group.asked_at = host.now;
-            let lease = group.lease.filter(|_| !self.drained && self.leasable(place, &group));
+            group.paid = Paid::Asked;
+            let lease = group.lease.filter(|_| !self.drained && group.is_leasable(layers));
             let more = self.leases.ask(group.pot(), group.cost, lease, group.id, group.deadline, host.now);
-            self.set_group(place, index, group);
             let op = Op::Check { cost: group.cost, more, share: self.reserve(), owed: 0, id: group.id };
-            if self.send(place, index, &group, op, host) {
+            let ticket = ticket(place, *generation, index);
+            if self.send(ticket, layers, group, op, host) {
                 return;
             }
             host.metrics.count(StoreEvent::Failure); // as one that was sent: nobody is asked
             self.leases.unanswered(group.pot(), group.id);
-            self.note_failure(&group, host);
+            self.note_failure(group, host);
         } else {
             self.look_around(host);
         }
-        self.decide_alone(place, index, &group, host);
+        self.decide_alone(flight, index, host);
     }
 
     /// Fetches more for a pot that is low; nobody waits.
@@ -162,48 +186,47 @@ impl Store {
         let Some(place) = self.claim_flight(Phase::Background, 0, host.now) else {
             return self.leases.unanswered(group.pot(), group.id);
         };
-        if let Some(flight) = self.flights.get_mut(place) {
-            for (room, held) in flight.layers.iter_mut().skip(group.first).zip(layers) {
-                *room = Some(held);
-            }
-            flight.unanswered = 1;
-        }
-        self.set_group(place, 0, group);
         let op = Op::Check { cost: 0, more, share: self.reserve(), owed: 0, id: group.id };
-        if self.send(place, 0, &group, op, host) {
-            host.metrics.count(StoreEvent::Prefetch);
-        } else {
-            self.leases.unanswered(group.pot(), group.id);
-            self.free_flight(place);
-        }
+        self.with_flight(place, |store, flight| {
+            flight.board(&group, layers);
+            let Flight { layers, groups: [group, ..], generation, .. } = &*flight;
+            if store.send(ticket(place, *generation, 0), layers, group, op, host) {
+                host.metrics.count(StoreEvent::Prefetch);
+            } else {
+                store.leases.unanswered(group.pot(), group.id);
+                store.free_flight(place, flight);
+            }
+        });
     }
 
     /// What an answer means for its group.
     fn settle(
         &mut self,
         place: usize,
+        flight: &mut Flight,
         index: usize,
-        mut group: Group,
         decisions: &mut [Decision],
         units: u64,
         host: &mut Host<'_, '_>,
     ) {
         let by = decisions.iter().enumerate().filter(|(_, decision)| !decision.allowed);
         let by = by.max_by_key(|(_, decision)| decision.retry_after).map(|(by, decision)| (by, *decision));
+        let Flight { groups, layers, .. } = &mut *flight;
+        let Some(group) = groups.get_mut(index) else { return };
         let pot = group.pot();
         match by {
             None => {
                 let ttl = group.lease.map_or(0, |lease| lease.ttl);
-                let merges = !self.has(place, &group, Algorithm::SlidingLog);
+                let merges = !group.has(layers, Algorithm::SlidingLog);
                 let grant = Grant { units, asked_at: group.asked_at, id: group.id, ttl, merges };
                 if let Some(over) = self.leases.grant(pot, &grant, decisions, host.now) {
                     let _ = self.return_units(&over, host); // there is no room for them
                 }
                 if units > 0 {
-                    self.remember_origin(place, &group);
+                    self.remember_origin(layers, group);
                     self.give_back_rest(host);
                 } else if group.cost > 0 {
-                    self.remember_next(place, &group, decisions, host.now);
+                    self.remember_next(layers, group, decisions, host.now);
                 }
                 group.paid = Paid::Call;
                 for decision in &mut *decisions {
@@ -211,49 +234,41 @@ impl Store {
                 }
             }
             Some((by, denial)) => {
-                if denial.retry_after != NEVER && !self.has(place, &group, Algorithm::Concurrency) {
+                if denial.retry_after != NEVER && !group.has(layers, Algorithm::Concurrency) {
                     let until = host.now.saturating_add(denial.retry_after);
-                    let denial = self.denial(place, &group, by, until);
+                    let denial = self.denial(layers, group, by, until);
                     self.leases.deny(pot, &denial, decisions, host.now);
                 } else {
                     self.leases.unanswered(pot, group.id);
                 }
-                if self.next_piece(place, index, &mut group, host) {
+                group.paid = Paid::Nothing;
+                if self.next_piece(place, flight, index, host) {
                     return;
-                }
-                if group.paid != Paid::Pot {
-                    group.paid = Paid::Nothing;
                 }
             }
         }
-        self.set_group(place, index, group);
-        let Some(flight) = self.flights.get_mut(place) else { return };
         flight.unanswered = flight.unanswered.saturating_sub(1);
-        let is_dry = flight.dry >> group.first & 1 == 1;
-        for (at, decision) in (group.first..).zip(decisions) {
-            let limit =
-                flight.layers.get(at).and_then(|held| held.as_ref()).map_or(0, |held| held.limit.limit());
-            let outcome = match (decision.allowed || group.paid == Paid::Pot, by.is_none(), is_dry) {
-                (true, true, _) => Outcome::Admitted,
-                (true, false, _) if group.paid == Paid::Pot => Outcome::Admitted,
-                (true, false, true) => Outcome::Admitted,
-                (true, false, false) => Outcome::Spared,
-                (false, _, true) => Outcome::WouldDeny,
-                (false, _, false) => Outcome::Denied,
-            };
-            let allowed = decision.allowed || group.paid == Paid::Pot;
-            let retry_after = if allowed { 0 } else { decision.retry_after };
-            flight.answer.set(at, Decision { limit, allowed, retry_after, ..*decision }, outcome);
+        flight.take(index, decisions, by.is_none());
+        let Flight { groups, layers, answer, .. } = &mut *flight;
+        if let Some(group) = groups.get(index)
+            && group.paid == Paid::Call
+            && group.has(layers, Algorithm::Concurrency)
+        {
+            self.hold(layers, group, &mut answer.holds, host.now);
         }
-        if group.paid == Paid::Call && self.has(place, &group, Algorithm::Concurrency) {
-            self.hold(place, &group, host.now);
-        }
-        self.land_if_done(place, host);
+        self.land_if_done(place, flight, host);
     }
 
     /// A piece of a divided key denied: another may still have some. True if
-    /// that one was asked; when its pot paid, `group.paid` says so.
-    fn next_piece(&mut self, place: usize, index: usize, group: &mut Group, host: &mut Host<'_, '_>) -> bool {
+    /// that one was asked; when its pot paid, the group says so.
+    fn next_piece(
+        &mut self,
+        place: usize,
+        flight: &mut Flight,
+        index: usize,
+        host: &mut Host<'_, '_>,
+    ) -> bool {
+        let Some(group) = flight.groups.get_mut(index) else { return false };
         while group.tried < group.pieces && host.now < group.deadline {
             group.tried += 1;
             group.piece = (group.piece + 1) % group.pieces;
@@ -265,9 +280,9 @@ impl Store {
                 }
                 Spend::Denied { .. } => {}
                 Spend::Ask => {
-                    self.ask(place, index, *group, host);
+                    self.ask(place, flight, index, host);
                     // When it could not be asked it is decided by now.
-                    self.land_if_done(place, host);
+                    self.land_if_done(place, flight, host);
                     return true;
                 }
             }
@@ -277,42 +292,43 @@ impl Store {
 
     /// Encodes and sends a call about a group.
     pub(super) fn send(
-        &mut self,
-        place: usize,
-        index: usize,
+        &self,
+        ticket: u64,
+        layers: &[Option<Held>],
         group: &Group,
         op: Op,
         host: &mut Host<'_, '_>,
     ) -> bool {
-        let mut limits = [None; MAX_LAYERS];
-        self.limits_of(place, group, &mut limits);
-        let number = match self.flights.get(place) {
-            Some(flight) if matches!(op, Op::Check { .. }) => ticket(place, flight.generation, index),
-            _ => NOBODY,
-        };
-        send(number, group, &limits, op, host)
+        let limits = self.limits_of(layers, group);
+        let Host { transport, now, .. } = &mut *host;
+        let send = |asks: &[Ask<'_>]| transport.send(ticket, &Call { asks, op }, group.deadline, *now);
+        let is_sent = asks::with::<MAX_LAYERS, _>(&group.text, group.piece_number(), limits.iter(), send)
+            .unwrap_or(false);
+        if is_sent {
+            host.metrics.count(StoreEvent::Call);
+        }
+        is_sent
     }
 
     /// The next request of this cost cannot fit before then: the store need
     /// not be asked.
-    fn remember_next(&mut self, place: usize, group: &Group, decisions: &[Decision], now: Nanos) {
-        let mut limits = [None; MAX_LAYERS];
-        self.limits_of(place, group, &mut limits);
-        let waits = limits.iter().flatten().zip(decisions).enumerate();
+    fn remember_next(&mut self, layers: &[Option<Held>], group: &Group, decisions: &[Decision], now: Nanos) {
+        let limits = self.limits_of(layers, group);
+        let waits = limits.iter().zip(decisions).enumerate();
         let waits =
             waits.filter_map(|(by, (limit, decision))| Some((next_fit(limit, decision, group.cost)?, by)));
         if let Some((wait, by)) = waits.max() {
-            let denial = self.denial(place, group, by, now.saturating_add(wait));
+            let denial = self.denial(layers, group, by, now.saturating_add(wait));
             self.leases.deny(group.pot(), &denial, decisions, now);
         }
     }
 
-    fn denial(&self, place: usize, group: &Group, by: usize, until: Nanos) -> Denial {
+    fn denial(&self, layers: &[Option<Held>], group: &Group, by: usize, until: Nanos) -> Denial {
         // Alone, nobody else gives back what the store has not.
         let is_alone = self.instances.saturating_mul(self.workers) == 1;
         let lease = group.lease.filter(|_| !is_alone);
         let recheck = lease.map_or(Nanos::MAX, |lease| lease.ttl.saturating_add(GIVEN_BACK));
-        let held = self.flights.get(place).and_then(|flight| flight.layers.get(group.first + by)?.as_ref());
+        let held = layers.get(group.first + by).and_then(|held| held.as_ref());
         let one_by_one = held.is_some_and(|held| {
             matches!(held.limit.algorithm(), Algorithm::TokenBucket | Algorithm::SlidingWindow)
         });
@@ -321,32 +337,32 @@ impl Store {
         Denial { id: group.id, cost: group.cost, by, until, one_by_one, recheck }
     }
 
-    pub(super) fn remember_origin(&mut self, place: usize, group: &Group) {
-        let mut limits = [None; MAX_LAYERS];
-        self.limits_of(place, group, &mut limits);
-        let origin = Origin::new(group, &limits);
-        if let Some(room) = self.leases.place(group.pot()).and_then(|at| self.origins.get_mut(at)) {
-            *room = origin;
+    pub(super) fn remember_origin(&mut self, layers: &[Option<Held>], group: &Group) {
+        let limits = self.limits_of(layers, group);
+        let room = self.leases.place(group.pot()).and_then(|at| self.origins.get_mut(at));
+        if let Some(room) = room {
+            room.remember(group, limits.iter());
         }
     }
 
-    /// The limits that the store counts: this region's part, and of a divided
-    /// key the piece.
-    pub(super) fn limits_of(&self, place: usize, group: &Group, limits: &mut [Option<Limit>; MAX_LAYERS]) {
-        let Some(flight) = self.flights.get(place) else { return };
-        let held = flight.layers.iter().skip(group.first).take(group.count).flatten();
-        for (room, held) in limits.iter_mut().zip(held) {
+    /// The limits of a group as the store counts them.
+    pub(super) fn limits_of<'l>(&self, layers: &'l [Option<Held>], group: &Group) -> Limits<'l> {
+        let held = group.held(layers);
+        if group.pieces <= 1 && self.region.is_whole() {
+            return Limits::Whole(held);
+        }
+        let mut parts = [None; MAX_LAYERS];
+        for (room, held) in parts.iter_mut().zip(held.iter().flatten()) {
             *room = Some(self.counted(&held.limit, group.piece, group.pieces));
         }
+        Limits::Parts(parts)
     }
 
     /// Has this region, or this piece of a divided key, no unit of a limit?
-    fn has_no_part(&self, place: usize, group: &Group) -> bool {
+    fn has_no_part(&self, layers: &[Option<Held>], group: &Group) -> bool {
         if self.region.is_whole() || group.cost == 0 {
             return false; // rules have no more pieces than units
         }
-        let Some(flight) = self.flights.get(place) else { return false };
-        let held = flight.layers.iter().skip(group.first).take(group.count).flatten();
         let share = Share::nth(u64::from(group.piece), u64::from(group.pieces));
         let is_nothing = |limit: &Limit| {
             let part = self.region.of_limit(limit);
@@ -359,7 +375,7 @@ impl Store {
                 _ => false,
             }
         };
-        held.into_iter().any(|held| is_nothing(&held.limit))
+        group.held(layers).iter().flatten().any(|held| is_nothing(&held.limit))
     }
 
     /// A limit as the store counts it.
@@ -369,30 +385,14 @@ impl Store {
         share.map_or(regional, |share| part(&regional, share))
     }
 
-    /// A limit that cannot be carried ahead: a queue's places are its own, and
-    /// units in flight are released one by one.
-    pub(super) fn leasable(&self, place: usize, group: &Group) -> bool {
-        !self.has(place, group, Algorithm::Concurrency) && !self.has(place, group, Algorithm::LeakyBucket)
-    }
-
-    pub(super) fn has(&self, place: usize, group: &Group, algorithm: Algorithm) -> bool {
-        let Some(flight) = self.flights.get(place) else { return false };
-        let mut held = flight.layers.iter().skip(group.first).take(group.count).flatten();
-        held.any(|held| held.limit.algorithm() == algorithm)
-    }
-
-    fn group_of(&self, ticket: u64) -> Option<(usize, usize, Group)> {
+    /// Who asked a call that is not answered: the flight's place, and which of
+    /// its groups.
+    fn asked_by(&self, ticket: u64) -> Option<(usize, usize)> {
         let (place, generation, index) = of_ticket(ticket)?;
-        let flight = self.flights.get(place)?;
-        let group = (*flight.groups.get(index)?)?;
+        let flight = self.flight(place)?;
+        let group = flight.groups.get(index).filter(|_| index < flight.group_count)?;
         let is_its_own = flight.generation == generation && flight.phase != Phase::Free;
-        (is_its_own && group.paid == Paid::Asked).then_some((place, index, group))
-    }
-
-    pub(super) fn set_group(&mut self, place: usize, index: usize, group: Group) {
-        if let Some(room) = self.flights.get_mut(place).and_then(|flight| flight.groups.get_mut(index)) {
-            *room = Some(group);
-        }
+        (is_its_own && group.paid == Paid::Asked).then_some((place, index))
     }
 
     fn note_failure(&mut self, group: &Group, host: &mut Host<'_, '_>) {
@@ -405,38 +405,57 @@ impl Store {
     }
 
     /// Decides a group as its policy says for a store that is away.
-    fn decide_alone(&mut self, place: usize, index: usize, group: &Group, host: &mut Host<'_, '_>) {
-        let Some(flight) = self.flights.get_mut(place) else { return };
+    fn decide_alone(&mut self, flight: &mut Flight, index: usize, host: &mut Host<'_, '_>) {
         flight.unanswered = flight.unanswered.saturating_sub(1);
         if flight.phase == Phase::Background {
             return;
         }
-        let Flight { layers, dry, answer, .. } = *flight;
-        let mut answer = answer;
-        let paid = self.fall_back(group, &layers, dry, &mut answer, host);
-        if let Some(flight) = self.flights.get_mut(place) {
-            flight.answer = answer;
+        let Flight { groups, layers, answer, dry, .. } = flight;
+        if let Some(group) = groups.get_mut(index) {
+            group.paid = self.fall_back(group, layers, *dry, answer, host);
         }
-        self.set_group(place, index, Group { paid, ..*group });
     }
 }
 
-/// Sends a call about these limits.
-pub(super) fn send(
-    ticket: u64,
-    group: &Group,
-    limits: &[Option<Limit>; MAX_LAYERS],
-    op: Op,
-    host: &mut Host<'_, '_>,
-) -> bool {
-    let limits = limits.iter().flatten();
-    let send = |asks: &[Ask<'_>]| host.transport.send(ticket, &Call { asks, op }, group.deadline, host.now);
-    let is_sent =
-        asks::with::<MAX_LAYERS, _>(&group.text, group.piece_number(), limits, send).unwrap_or(false);
-    if is_sent {
-        host.metrics.count(StoreEvent::Call);
+/// The limits of a group as the store counts them: as the rules have them, but
+/// in a region's part, or a piece of a divided key.
+#[expect(clippy::large_enum_variant, reason = "it is room on the stack, and few need it")]
+pub(super) enum Limits<'l> {
+    Whole(&'l [Option<Held>]),
+    Parts([Option<Limit>; MAX_LAYERS]),
+}
+
+impl Limits<'_> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Limit> + Clone {
+        let (whole, parts) = match self {
+            Limits::Whole(held) => (*held, &[][..]),
+            Limits::Parts(parts) => (&[][..], &parts[..]),
+        };
+        whole.iter().flatten().map(|held| &held.limit).chain(parts.iter().flatten())
     }
-    is_sent
+}
+
+impl Flight {
+    /// What the store said of a group, whose limits all admitted or did not.
+    fn take(&mut self, index: usize, decisions: &[Decision], all: bool) {
+        let Some(group) = self.groups.get(index) else { return };
+        let is_dry = self.dry >> group.first & 1 == 1;
+        let is_paid = group.paid == Paid::Pot;
+        let held = group.held(&self.layers).iter().flatten();
+        for ((at, decision), held) in (group.first..).zip(decisions).zip(held) {
+            let outcome = match (decision.allowed, all, is_dry) {
+                _ if is_paid => Outcome::Admitted,
+                (true, true, _) | (true, false, true) => Outcome::Admitted,
+                (true, false, false) => Outcome::Spared,
+                (false, _, true) => Outcome::WouldDeny,
+                (false, _, false) => Outcome::Denied,
+            };
+            let allowed = decision.allowed || is_paid;
+            let retry_after = if allowed { 0 } else { decision.retry_after };
+            let limit = held.limit.limit();
+            self.answer.set(at, Decision { limit, allowed, retry_after, ..*decision }, outcome);
+        }
+    }
 }
 
 /// Does the next unit take longer than an answer?
