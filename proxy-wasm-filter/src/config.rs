@@ -9,7 +9,7 @@
 //!   "redis": { "cluster": "tollgate_bridge", "timeout_ms": 5, "instances": 3, "workers": 4 } }
 //!
 //! { "rules": { "policies": [ … ] },
-//!   "redis": { "cluster": "tollgate_post", "transport": "post", "password_env": "REDIS_PASSWORD" } }
+//!   "redis": { "cluster": "redis", "transport": "post", "password_env": "REDIS_PASSWORD" } }
 //!
 //! { "role": "bridge" }
 //! ```
@@ -60,8 +60,7 @@ pub(crate) enum Transport {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Connection {
-    /// Envoy's cluster that leads to the bridge; with `post`, to the listener
-    /// that makes a TCP connection of a POST.
+    /// Envoy's cluster that leads to the bridge; with `post`, to Redis.
     pub(crate) cluster: String,
     /// How.
     #[serde(default)]

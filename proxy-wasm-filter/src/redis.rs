@@ -2,13 +2,13 @@
 //! HTTP calls.
 //!
 //! proxy-wasm has no call to Redis. But the host opens gRPC streams, and Envoy
-//! turns the body of a POST into a TCP connection:
+//! sends what is on one over a TCP connection, where its cluster says so:
 //!
 //! ```text
-//! this worker ── stream ──► cluster "bridge" ──► internal listener: the role `bridge`
-//!      ▲                                          takes the messages' heads off, or puts them on
-//!      │                                                        │ body = the protocol of Redis
-//!      └──────────── replies, in order ◄── redis_proxy ◄────────┘ ──► Redis
+//! this worker ── stream ──► cluster, by TCP ──► internal listener: the role `bridge`
+//!      ▲                                         takes the messages' heads off, or puts them on
+//!      │                                                        │ the protocol of Redis
+//!      └──────────── replies, in order ◄──────────────── redis_proxy ──► Redis
 //! ```
 //!
 //! What is sent, and what its answers mean, is the core's
