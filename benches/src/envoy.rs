@@ -6,6 +6,7 @@
 //! and are loaded in turn. A request that is not answered with 200 fails the
 //! run. Envoy has the first processor; `wrk`, Redis and webdis the second.
 
+mod instructions;
 mod load;
 mod server;
 
@@ -14,6 +15,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use instructions::instructions;
 use load::{Load, load, load_of_all};
 use server::{Contender, Server};
 use tollgate_core::limit::Limit;
@@ -51,6 +53,9 @@ pub(crate) fn rows(options: &Options) -> Vec<Row> {
     }
     if options.wants("envoy/start") {
         rows.push(start(options));
+    }
+    if options.wants("envoy/instructions") {
+        rows.extend(counted());
     }
     if ["envoy/cpu", "envoy/requests", "envoy/redis"].iter().any(|id| options.wants(id)) {
         rows.extend(requests(options));
@@ -110,6 +115,17 @@ fn start(options: &Options) -> Row {
     let [none, ours] = times.map(|mut times| median(&mut times));
     let what = "Envoy until it is ready, with the filter less without, a VM (of two)";
     Row::absolute("envoy/start", what, "ms", (ours - none).max(0.0) / 2.0, 50.0)
+}
+
+/// What a request costs without noise; the goal is that of the time.
+fn counted() -> Option<Row> {
+    let (ours, plugin, empty) = (text(&module()), embedded(), text(&built("empty.wasm")));
+    let of = |filter| instructions(Contender { filter, ..NONE }, 600);
+    let (none, empty, ours) = (of(None)?, of(Some((&empty, "")))?, of(Some((&ours, &plugin)))?);
+    println!("Envoy, instructions a request: no filter {none:.0}, empty {empty:.0}, embedded {ours:.0}");
+    let what = "Envoy, user-space instructions a request adds over no filter (callgrind), as envoy/cpu";
+    let row = Row::new("envoy/instructions", what, "instructions", ours - none, empty - none, "empty filter");
+    Some(row.goal(1.7))
 }
 
 /// What was seen of one contender, a value a round.

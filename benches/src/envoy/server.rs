@@ -51,14 +51,28 @@ impl Server {
 
     /// Starts it with one worker, on these processors.
     pub(super) fn start_on(processors: &str, contender: Contender<'_>) -> Server {
+        let mut command = Command::new("taskset");
+        command.args(["-c", processors]);
+        Self::launch(command, contender)
+    }
+
+    /// Starts it with one worker, whose instructions are counted once that is
+    /// asked for.
+    pub(super) fn under_callgrind(contender: Contender<'_>) -> Server {
+        let mut command = Command::new("valgrind");
+        command.args(["--tool=callgrind", "--instr-atstart=no", "--callgrind-out-file=counts"]);
+        Self::launch(command, contender)
+    }
+
+    /// Starts it by a program that is told to run it.
+    fn launch(mut command: Command, contender: Contender<'_>) -> Server {
         let [port, admin] = free_ports();
         let folder = env::temp_dir().join(format!("tollgate-bench-envoy-{}-{port}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder");
         let file = folder.join("envoy.json");
         fs::write(&file, document(contender, port, admin).to_string()).expect("a file");
-        let mut command = Command::new("taskset");
         command
-            .args(["-c", processors])
+            .current_dir(&folder)
             .arg(binary().expect("an Envoy"))
             .arg("--config-path")
             .arg(&file)
@@ -86,6 +100,15 @@ impl Server {
             text.split(' ').next()?.parse::<u64>().ok()
         };
         tasks.filter_map(time).sum()
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// A file of its folder.
+    pub(super) fn read(&self, name: &str) -> Option<String> {
+        fs::read_to_string(self.folder.join(name)).ok()
     }
 
     /// Resident memory, in KiB.
