@@ -101,6 +101,26 @@ impl Fields {
     pub fn as_slice(&self) -> &[Field] {
         self.fields.get(..self.count).unwrap_or(&[])
     }
+
+    /// As [`fields_of`], in place of what was here: a host keeps them for as
+    /// long as its response takes.
+    ///
+    /// # Errors
+    /// As [`fields_of`]; then there are none.
+    pub fn write<'a>(
+        &mut self,
+        family: Family,
+        items: impl Iterator<Item = Item<'a>> + Clone,
+        buffer: &mut [u8],
+    ) -> Result<(), BufferTooSmall> {
+        self.clear();
+        write_fields(family, items, buffer, self).inspect_err(|_| self.clear())
+    }
+
+    /// No fields.
+    pub fn clear(&mut self) {
+        self.count = 0;
+    }
 }
 
 /// The buffer is too small; nothing in it is of use.
@@ -147,8 +167,20 @@ pub fn fields_of<'a>(
     items: impl Iterator<Item = Item<'a>> + Clone,
     buffer: &mut [u8],
 ) -> Result<Fields, BufferTooSmall> {
-    let mut writer = Writer { out: Output { buffer, at: 0 }, fields: Fields::default() };
-    let Some(tightest) = tightest(items.clone()) else { return Ok(writer.fields) };
+    let mut fields = Fields::default();
+    fields.write(family, items, buffer)?;
+    Ok(fields)
+}
+
+/// As [`fields_of`].
+fn write_fields<'a>(
+    family: Family,
+    items: impl Iterator<Item = Item<'a>> + Clone,
+    buffer: &mut [u8],
+    fields: &mut Fields,
+) -> Result<(), BufferTooSmall> {
+    let mut writer = Writer { out: Output { buffer, at: 0 }, fields };
+    let Some(tightest) = tightest(items.clone()) else { return Ok(()) };
     let wait = if tightest.decision.allowed { NEVER } else { tightest.decision.retry_after };
     let reset = whole_seconds(reset(tightest.decision));
     match family {
@@ -171,7 +203,7 @@ pub fn fields_of<'a>(
     if wait != NEVER {
         writer.number("Retry-After", whole_seconds(wait).max(1))?;
     }
-    Ok(writer.fields)
+    Ok(())
 }
 
 /// Until the bucket is full; never before a denied request may come again.
@@ -231,12 +263,12 @@ fn service_list<'a>(out: &mut Output<'_>, items: impl Iterator<Item = Item<'a>>,
 }
 
 /// Fields, as they are written.
-struct Writer<'b> {
+struct Writer<'b, 'f> {
     out: Output<'b>,
-    fields: Fields,
+    fields: &'f mut Fields,
 }
 
-impl Writer<'_> {
+impl Writer<'_, '_> {
     /// A field whose value is a number: on every answer, so without `fmt`.
     fn number(&mut self, name: &'static str, value: u64) -> Result<(), BufferTooSmall> {
         let start = self.out.at;
@@ -257,7 +289,7 @@ impl Writer<'_> {
     fn add(&mut self, name: &'static str, start: usize, written: fmt::Result) -> Result<(), BufferTooSmall> {
         written.map_err(|_| BufferTooSmall(self.out.buffer.len()))?;
         if let Some(field) = self.fields.fields.get_mut(self.fields.count) {
-            *field = Field { name, start, end: self.out.at };
+            (field.name, field.start, field.end) = (name, start, self.out.at);
             self.fields.count += 1;
         }
         Ok(())
@@ -425,9 +457,41 @@ struct Output<'b> {
 
 impl Output<'_> {
     fn number(&mut self, value: u64) -> fmt::Result {
-        self.write_str(itoa::Buffer::new().format(value))
+        match u32::try_from(value) {
+            Ok(value) => self.digits(value),
+            Err(_) => self.write_str(itoa::Buffer::new().format(value)),
+        }
+    }
+
+    /// Most numbers are short. Where they belong: to copy them there would be a
+    /// call for each in a VM.
+    fn digits(&mut self, value: u32) -> fmt::Result {
+        let count = value.checked_ilog10().unwrap_or(0) as usize + 1; // at most 10
+        let room = self.buffer.get_mut(self.at..).and_then(|room| room.get_mut(..count)).ok_or(fmt::Error)?;
+        let mut rest = value;
+        let (first, pairs) = room.as_rchunks_mut();
+        for pair in pairs.iter_mut().rev() {
+            *pair = PAIRS.get((rest % 100) as usize).copied().unwrap_or_default(); // there are 100
+            rest /= 100;
+        }
+        if let [digit] = first {
+            *digit = b'0' + rest as u8; // one is left
+        }
+        self.at += count; // it was there
+        Ok(())
     }
 }
+
+/// 00 to 99.
+const PAIRS: [[u8; 2]; 100] = {
+    let mut pairs = [[0; 2]; 100];
+    let mut number = 0;
+    while number < 100 {
+        pairs[number] = [b'0' + (number / 10) as u8, b'0' + (number % 10) as u8];
+        number += 1;
+    }
+    pairs
+};
 
 impl Write for Output<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
@@ -453,6 +517,22 @@ mod tests {
         let mut buffer = [0; PROBLEM_SIZE];
         let len = problem(429, name, &denied(retry_after), &mut buffer).unwrap();
         String::from_utf8(buffer[..len].to_vec()).unwrap()
+    }
+
+    #[test]
+    fn every_number_is_written_as_it_is() {
+        let powers = (0..20).map(|power| 10_u64.pow(power));
+        let edges = powers.flat_map(|power| [power - 1, power, power + 1, power / 7 * 9]);
+        for value in edges.chain([u32::MAX.into(), 1 << 32, u64::MAX]) {
+            let text = std::format!("{value}");
+            let mut buffer = [0; 32];
+            let mut out = Output { buffer: &mut buffer, at: 3 };
+            out.number(value).unwrap();
+            assert_eq!(out.at, 3 + text.len());
+            assert_eq!(&buffer[3..3 + text.len()], text.as_bytes());
+            let short = &mut buffer[..2 + text.len()];
+            assert!(Output { buffer: short, at: 3 }.number(value).is_err(), "{value}");
+        }
     }
 
     #[test]

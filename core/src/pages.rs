@@ -38,7 +38,7 @@ use crate::policy::{self, Answer, Outcome, Policy, Rules, Selection};
 use crate::redis::key;
 use crate::redis::script::{Ask, Call, Op};
 use crate::redis::state::State;
-use crate::redis::store::{Host, Progress, Store, StoreConfig, StoreError, Strikes, Transport};
+use crate::redis::store::{Host, One, Progress, Store, StoreConfig, StoreError, Strikes, Transport};
 use crate::table::{Hold, Table};
 use crate::time::{Nanos, step_back};
 use page::Page;
@@ -405,20 +405,48 @@ impl<B: Blobs> Workers<B> {
     }
 
     /// Asks all limits of a selection of rules that
-    /// [count in a store](Rules::count_in_store), all or none.
-    pub fn check(&mut self, rules: &Rules, selection: &Selection<'_>, here: &Here<'_, '_>) -> Answer {
-        let progress = self.store.check(rules, selection, 0, &mut here.host(&mut self.pages));
+    /// [count in a store](Rules::count_in_store), all or none. `answer` is
+    /// room, which a host keeps for all its requests.
+    pub fn check(
+        &mut self,
+        rules: &Rules,
+        selection: &Selection<'_>,
+        here: &Here<'_, '_>,
+        answer: &mut Answer,
+    ) {
+        let progress = match self.store.one(rules, selection, 0, &mut here.host(&mut self.pages)) {
+            Some(One::Known(decision, outcome)) => {
+                answer.set_only(&decision, outcome);
+                if !self.pages.replies.is_empty() {
+                    deliver(&mut self.store, &mut self.pages, here); // of what was fetched ahead
+                }
+                return;
+            }
+            Some(One::Asked(progress)) => progress,
+            None => self.store.check(rules, selection, 0, &mut here.host(&mut self.pages)),
+        };
+        *answer = self.answered(&progress, rules, selection, here);
+    }
+
+    #[inline(never)]
+    fn answered(
+        &mut self,
+        progress: &Progress,
+        rules: &Rules,
+        selection: &Selection<'_>,
+        here: &Here<'_, '_>,
+    ) -> Answer {
         deliver(&mut self.store, &mut self.pages, here);
         match progress {
-            Progress::Answered(answer) => answer,
+            Progress::Answered(answer) => *answer,
             Progress::Waiting(pending) => {
                 while let Some((_, told)) = self.store.poll_answer(&mut here.host(&mut self.pages)) {
-                    if let Some(answer) = self.store.answer(told).filter(|_| told == pending) {
+                    if let Some(answer) = self.store.answer(told).filter(|_| told == *pending) {
                         return *answer;
                     }
                 }
                 // Every call is answered at once, so this is not reached.
-                self.store.cancel(pending, &mut here.host(&mut self.pages));
+                self.store.cancel(*pending, &mut here.host(&mut self.pages));
                 policy::check(rules, here.table, selection, here.now)
             }
         }

@@ -142,13 +142,11 @@ imports! { "wasi_snapshot_preview1":
 #[cfg(target_arch = "wasm32")]
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn proxy_on_memory_allocate(size: usize) -> *mut u8 {
-    let mut room: Vec<u8> = Vec::new();
-    if room.try_reserve_exact(size).is_err() {
-        return null_mut();
+    match std::alloc::Layout::array::<u8>(size) {
+        // SAFETY: the layout is not empty.
+        Ok(layout) if size > 0 => unsafe { std::alloc::alloc(layout) },
+        _ => null_mut(),
     }
-    let data = room.as_mut_ptr();
-    std::mem::forget(room);
-    data
 }
 
 /// Writes a line into the host's log.
@@ -346,23 +344,21 @@ pub(crate) fn headers(map: Map) -> Option<Vec<u8>> {
     bytes.ok().flatten()
 }
 
-/// Each name in what [`headers`] gave, and from where to where its value is;
-/// as far as the host's numbers are right.
-pub(crate) fn each_pair(bytes: &[u8], mut pair: impl FnMut(&[u8], (usize, usize))) {
-    let number = |place: usize| {
-        let four = bytes.get(place..)?.first_chunk()?;
-        usize::try_from(u32::from_le_bytes(*four)).ok()
-    };
-    let count = number(0).unwrap_or(0);
-    let mut start = count.saturating_mul(8).saturating_add(4);
-    for place in (0..count).map(|pair| pair.saturating_mul(8).saturating_add(4)) {
-        let (Some(name), Some(value)) = (number(place), number(place.saturating_add(4))) else { return };
-        let name_end = start.saturating_add(name);
-        let value_start = name_end.saturating_add(1); // behind a NUL
-        let value_end = value_start.saturating_add(value);
-        let Some(name) = bytes.get(start..name_end).filter(|_| value_end < bytes.len()) else { return };
-        pair(name, (value_start, value_end));
-        start = value_end.saturating_add(1);
+/// Each name in what [`headers`] gave, and from where to where its value is,
+/// until that is enough; as far as the host's numbers are right.
+pub(crate) fn each_pair(bytes: &[u8], mut is_enough: impl FnMut(&[u8], (usize, usize)) -> bool) {
+    let number = |four: &[u8; 4]| u32::from_le_bytes(*four) as usize; // no wider, in a VM of 32 bits
+    let Some((count, rest)) = bytes.split_first_chunk() else { return };
+    let Some((lengths, mut rest)) = rest.split_at_checked(number(count).saturating_mul(8)) else { return };
+    for [name, value] in lengths.as_chunks().0.as_chunks().0 {
+        let (name, value) = (number(name), number(value));
+        let Some((name, [_, behind @ ..])) = rest.split_at_checked(name) else { return }; // a NUL
+        let start = bytes.len().wrapping_sub(behind.len()); // a part of it
+        let Some((_, [_, behind @ ..])) = behind.split_at_checked(value) else { return };
+        if is_enough(name, (start, start.wrapping_add(value))) {
+            return;
+        }
+        rest = behind;
     }
 }
 

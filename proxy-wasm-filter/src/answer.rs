@@ -21,12 +21,12 @@ pub(crate) fn answered(
     reply: &mut Reply,
     text: &mut [u8],
 ) -> Action {
-    let holds = answer.holds().iter().zip(selection.layers()).filter(|(hold, _)| hold.units > 0);
-    let is_local = |policy: usize| is_local.get(policy) == Some(&true);
-    reply.holds.extend(holds.map(|(hold, layer)| (is_local(layer.policy), *hold)));
-    if let Ok(fields) = rules.write_fields(selection, answer, text) {
-        reply.keep(fields, text);
+    for (hold, layer) in answer.holds().iter().zip(selection.layers()) {
+        if hold.units > 0 {
+            reply.holds.push((is_local.get(layer.policy) == Some(&true), *hold));
+        }
     }
+    reply.keep(|fields, buffer| fields.write(rules.fields(), rules.items(selection, answer), buffer));
     if answer.allowed {
         return Action::Continue;
     }
@@ -54,9 +54,7 @@ pub(crate) fn deny_missing(header: &str, reply: &mut Reply, text: &mut [u8]) -> 
         let message = http::grpc_missing(header, text).map(|fields| message(&fields, text));
         return send(401, &message.unwrap_or_default(), &[], UNAUTHENTICATED);
     }
-    if let Ok(fields) = http::missing_fields(header, text) {
-        reply.keep(fields, text);
-    }
+    reply.keep(|fields, buffer| http::missing_fields(header, buffer).map(|made| *fields = made));
     let len = http::missing_problem(header, text).unwrap_or(0);
     send_with_fields(401, text.get(..len).unwrap_or(&[]), reply)
 }

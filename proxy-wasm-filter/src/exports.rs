@@ -11,7 +11,7 @@ use crate::abi::Action;
 use crate::vm::Vm;
 
 thread_local! {
-    static VM: RefCell<Vm> = RefCell::new(Vm::default());
+    static VM: RefCell<Vm> = const { RefCell::new(Vm::new()) };
     /// What came while the state was taken.
     static LATER: RefCell<Vec<Life>> = const { RefCell::new(Vec::new()) };
 }
@@ -35,11 +35,18 @@ impl Life {
 fn with<R>(otherwise: R, run: impl FnOnce(&mut Vm) -> R) -> R {
     let ran = VM.try_with(|vm| {
         let mut vm = vm.try_borrow_mut().ok()?;
-        let later = LATER.try_with(|later| later.try_borrow_mut().map(|mut later| take(&mut *later)));
-        later.into_iter().flatten().flatten().for_each(|life| life.happen(&mut vm));
+        if LATER.try_with(|later| later.try_borrow().is_ok_and(|later| !later.is_empty())) == Ok(true) {
+            catch_up(&mut vm);
+        }
         Some(run(&mut vm))
     });
     ran.ok().flatten().unwrap_or(otherwise)
+}
+
+#[inline(never)]
+fn catch_up(vm: &mut Vm) {
+    let later = LATER.try_with(|later| later.try_borrow_mut().map(|mut later| take(&mut *later)));
+    later.into_iter().flatten().flatten().for_each(|life| life.happen(vm));
 }
 
 fn happens(life: Life) {

@@ -4,7 +4,7 @@ use tollgate_core::http::LIST_SIZE;
 use tollgate_core::key::Seed;
 use tollgate_core::metrics::StoreMetrics;
 use tollgate_core::pages::{self, Pages, Workers};
-use tollgate_core::policy::{Answer, KeyRoom, MAX_HEADERS, Rules, Selection};
+use tollgate_core::policy::{Answer, KeyRoom, Rules, Selection};
 use tollgate_core::redis::engine;
 use tollgate_core::redis::store::{Pending, Progress};
 use tollgate_core::table::{self, OwnedTable, Table};
@@ -14,7 +14,7 @@ use crate::abi::{self, Action};
 use crate::answer::{answered, deny_missing};
 use crate::clock::Clock;
 use crate::config::{Counting, Embedded};
-use crate::look::Wanted;
+use crate::look::{Headers, Wanted};
 use crate::pages::{HostPages, seed};
 use crate::redis::{Redis, Told};
 use crate::request::Request;
@@ -41,6 +41,8 @@ pub(crate) struct Filter {
     text: Vec<u8>,
     /// Room for what limits are counted under.
     room: Box<KeyRoom>,
+    /// Room for what they say.
+    answer: Box<Answer>,
 }
 
 /// Where is counted; one of them at least, where there are policies.
@@ -54,23 +56,32 @@ struct Counts {
 
 /// What became of a request.
 enum Asked {
-    Answered(Answer),
+    Answered,
     /// The store is asked; what the pages said, if they were.
-    Waiting(Pending, Option<Answer>),
+    Waiting(Pending, Option<Box<Answer>>),
 }
 
 impl Counts {
-    /// Pages first: what they deny costs Redis nothing.
-    fn ask(&mut self, rules: &Rules, selection: &Selection<'_>, context: u32, here: &Step<'_, '_>) -> Asked {
+    /// Pages first: what they deny costs Redis nothing. `answer` is room for
+    /// what they say.
+    fn ask(
+        &mut self,
+        rules: &Rules,
+        selection: &Selection<'_>,
+        context: u32,
+        here: &Step<'_, '_>,
+        answer: &mut Answer,
+    ) -> Asked {
         match (&mut self.pages, &mut self.redis) {
-            (Some(_), Some(_)) => self.ask_both(rules, selection, context, here),
-            (Some(pages), None) => Asked::Answered(pages.check(rules, selection, &here.pages())),
+            (Some(_), Some(_)) => return self.ask_both(rules, selection, context, here, answer),
+            (Some(pages), None) => pages.check(rules, selection, &here.pages(), answer),
             (None, Some(redis)) => match redis.check(rules, selection, context, &here.redis()) {
-                Progress::Answered(answer) => Asked::Answered(answer),
-                Progress::Waiting(pending) => Asked::Waiting(pending, None),
+                Progress::Answered(told) => *answer = told,
+                Progress::Waiting(pending) => return Asked::Waiting(pending, None),
             },
-            (None, None) => Asked::Answered(Answer::join(rules, selection, |_| true, None, None)),
+            (None, None) => *answer = Answer::join(rules, selection, |_| true, None, None),
         }
+        Asked::Answered
     }
 
     /// Apart: two selections more are room that most requests do not need.
@@ -81,20 +92,24 @@ impl Counts {
         selection: &Selection<'_>,
         context: u32,
         here: &Step<'_, '_>,
+        answer: &mut Answer,
     ) -> Asked {
-        let Counts { pages: Some(pages), redis: Some(redis), is_local } = self else {
-            return Asked::Answered(Answer::join(rules, selection, |_| true, None, None));
-        };
-        let is_local = |policy: usize| is_local.get(policy) == Some(&true);
+        let is_local = |policy: usize| self.is_local.get(policy) == Some(&true);
         let (first, second) = (selection.part(is_local), selection.part(|policy| !is_local(policy)));
-        let ours = (!first.is_empty()).then(|| pages.check(rules, &first, &here.pages()));
-        if second.is_empty() || ours.as_ref().is_some_and(|ours| !ours.allowed) {
-            return Asked::Answered(Answer::join(rules, selection, is_local, ours.as_ref(), None));
+        let mut ours = None;
+        if let Some(pages) = self.pages.as_mut().filter(|_| !first.is_empty()) {
+            pages.check(rules, &first, &here.pages(), ours.get_or_insert_default());
         }
+        let is_denied = ours.as_ref().is_some_and(|ours| !ours.allowed);
+        let Some(redis) = self.redis.as_mut().filter(|_| !second.is_empty() && !is_denied) else {
+            *answer = Answer::join(rules, selection, is_local, ours.as_ref(), None);
+            return Asked::Answered;
+        };
         match redis.check(rules, &second, context, &here.redis()) {
-            Progress::Waiting(pending) => Asked::Waiting(pending, ours),
+            Progress::Waiting(pending) => Asked::Waiting(pending, ours.map(Box::new)),
             Progress::Answered(theirs) => {
-                Asked::Answered(self.join(rules, selection, ours.as_ref(), &theirs, here.now, here))
+                *answer = self.join(rules, selection, ours.as_ref(), &theirs, here.now, here);
+                Asked::Answered
             }
         }
     }
@@ -163,6 +178,7 @@ impl Filter {
             clock: Clock::new(),
             text,
             room: Box::default(),
+            answer: Box::default(),
             rules,
         })
     }
@@ -242,7 +258,7 @@ impl Filter {
     /// A request that waited is answered.
     pub(crate) fn told(&mut self, told: Told, request: &mut Request) -> Action {
         request.pending = None;
-        let mut headers = [None; MAX_HEADERS];
+        let mut headers = Headers::default();
         let attributes = self.wanted.attributes(&request.look, &mut headers);
         match self.rules.select(&attributes, &mut self.room) {
             Ok(selection) => {
@@ -265,11 +281,9 @@ impl Filter {
         }
     }
 
-    /// The request is over, answered or not: its units in flight go back.
+    /// An [open](Request::is_open) request is over, answered or not: its units
+    /// in flight go back.
     pub(crate) fn over(&mut self, context: u32, request: &Request) {
-        if request.reply.holds.is_empty() && request.pending.is_none() {
-            return;
-        }
         if let (Some(_), Some(ours)) = (request.pending, &request.ours) {
             self.forget(request, ours);
         }
@@ -290,7 +304,7 @@ impl Filter {
 
     /// A request that is gone was admitted by the pages, and waited for Redis.
     fn forget(&mut self, request: &Request, ours: &Answer) {
-        let mut headers = [None; MAX_HEADERS];
+        let mut headers = Headers::default();
         let attributes = self.wanted.attributes(&request.look, &mut headers);
         let selection = self.rules.select(&attributes, &mut self.room);
         let (Ok(selection), Some(table)) = (selection, self.table.table()) else { return };
@@ -338,31 +352,30 @@ impl Filter {
     pub(crate) fn request(&mut self, context: u32, count: usize, request: &mut Request) -> Action {
         let now = self.now();
         self.wanted.look(count, &mut request.look);
-        let mut headers = [None; MAX_HEADERS];
+        let mut headers = Headers::default();
         let attributes = self.wanted.attributes(&request.look, &mut headers);
-        let action = match self.rules.select(&attributes, &mut self.room) {
+        let mut selection = Selection::default();
+        let action = match self.rules.select_into(&attributes, &mut self.room, &mut selection) {
             Err(missing) => {
                 self.stats.unidentified();
                 deny_missing(missing.header, &mut request.reply, &mut self.text)
             }
-            Ok(selection) if selection.is_empty() => return Action::Continue,
-            Ok(selection) => {
+            Ok(()) if selection.is_empty() => return Action::Continue,
+            Ok(()) => {
                 let Some(table) = self.table.table() else { return Action::Continue }; // it was made
                 let here = Step { table: &table, metrics: &self.metrics, now };
-                let answer = match self.counts.ask(&self.rules, &selection, context, &here) {
-                    Asked::Answered(answer) => answer,
-                    Asked::Waiting(pending, ours) => {
-                        (request.pending, request.asked_at) = (Some(pending), now);
-                        request.ours = ours.map(Box::new);
-                        self.flush_from(context);
-                        return Action::Pause;
-                    }
-                };
-                self.stats.answered(&self.rules, &table, &selection, &answer);
+                let asked = self.counts.ask(&self.rules, &selection, context, &here, &mut self.answer);
+                if let Asked::Waiting(pending, ours) = asked {
+                    (request.pending, request.asked_at) = (Some(pending), now);
+                    request.ours = ours;
+                    self.flush_from(context);
+                    return Action::Pause;
+                }
+                self.stats.answered(&self.rules, &table, &selection, &self.answer);
                 answered(
                     &self.rules,
                     &selection,
-                    &answer,
+                    &self.answer,
                     &self.counts.is_local,
                     &mut request.reply,
                     &mut self.text,

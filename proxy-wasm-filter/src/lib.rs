@@ -46,5 +46,6 @@ mod pages;
 mod posts;
 mod redis;
 mod request;
+mod requests;
 mod stats;
 mod vm;

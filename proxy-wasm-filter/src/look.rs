@@ -39,7 +39,30 @@ pub(crate) struct Look {
     values: Vec<Option<(usize, usize)>>,
 }
 
+/// Room for the values of the header fields that the rules name: most name
+/// few, and the larger part is not touched then.
+#[derive(Debug, Default)]
+pub(crate) struct Headers<'a> {
+    few: [Option<&'a [u8]>; 4],
+    many: Option<[Option<&'a [u8]>; MAX_HEADERS]>,
+}
+
+impl<'a> Headers<'a> {
+    fn of(&mut self, count: usize) -> &mut [Option<&'a [u8]>] {
+        match self.few.get_mut(..count) {
+            Some(few) => few,
+            None => self.many.get_or_insert([None; MAX_HEADERS]).get_mut(..count).unwrap_or_default(),
+        }
+    }
+}
+
 impl Look {
+    #[inline(never)]
+    fn value(&self, place: usize) -> Option<&[u8]> {
+        let (start, end) = (*self.values.get(place)?)?;
+        self.bytes.get(start..end)
+    }
+
     /// As new. What a request tells may be large; room for where it is is not.
     pub(crate) fn clear(&mut self) {
         (self.route, self.peer, self.bytes) = (Vec::new(), None, Vec::new());
@@ -67,10 +90,12 @@ impl Wanted {
 
     /// Asks the host, whose request has so many fields.
     pub(crate) fn look(&self, count: usize, look: &mut Look) {
-        look.route = if self.route { route() } else { Vec::new() };
-        look.peer = if self.peer { peer() } else { None };
-        look.bytes.clear();
-        look.values.clear();
+        if self.route {
+            look.route = route();
+        }
+        if self.peer {
+            look.peer = peer();
+        }
         look.values.resize(self.names.len(), None);
         if self.names.is_empty() {
             return;
@@ -79,20 +104,28 @@ impl Wanted {
             if count <= self.names.len().saturating_mul(WORTH) { abi::headers(Map::Request) } else { None };
         match all {
             Some(bytes) => {
-                abi::each_pair(&bytes, |name, value| self.found(name, value, &mut look.values));
+                let mut missing = self.names.len();
+                abi::each_pair(&bytes, |name, value| {
+                    missing = missing.saturating_sub(self.found(name, value, &mut look.values));
+                    missing == 0
+                });
                 look.bytes = bytes;
             }
             None => self.one_by_one(look),
         }
     }
 
-    /// Of fields that stand twice the first one counts, as for the host.
-    fn found(&self, name: &[u8], value: (usize, usize), values: &mut [Option<(usize, usize)>]) {
+    /// Of fields that stand twice the first one counts, as for the host. How
+    /// many of those that are wanted it is.
+    fn found(&self, name: &[u8], value: (usize, usize), values: &mut [Option<(usize, usize)>]) -> usize {
+        let mut found: usize = 0;
         for (wanted, room) in self.names.iter().zip(values) {
-            if room.is_none() && name.eq_ignore_ascii_case(wanted.as_bytes()) {
+            if name.len() == wanted.len() && room.is_none() && name.eq_ignore_ascii_case(wanted.as_bytes()) {
                 *room = Some(value);
+                found = found.saturating_add(1);
             }
         }
+        found
     }
 
     fn one_by_one(&self, look: &mut Look) {
@@ -105,19 +138,12 @@ impl Wanted {
     }
 
     /// The request as the core takes it.
-    pub(crate) fn attributes<'a>(
-        &self,
-        look: &'a Look,
-        room: &'a mut [Option<&'a [u8]>; MAX_HEADERS],
-    ) -> Attributes<'a> {
-        let value = |place: usize| {
-            let (start, end) = (*look.values.get(place)?)?;
-            look.bytes.get(start..end)
-        };
-        let part = |place: Option<usize>| place.and_then(value).unwrap_or(&[]);
+    pub(crate) fn attributes<'a>(&self, look: &'a Look, room: &'a mut Headers<'a>) -> Attributes<'a> {
+        let part = |place: Option<usize>| place.and_then(|place| look.value(place)).unwrap_or(&[]);
         let count = self.names.len().saturating_sub(self.headers);
+        let room = room.of(count);
         for (room, place) in room.iter_mut().zip(self.headers..self.names.len()) {
-            *room = value(place);
+            *room = look.value(place);
         }
         Attributes {
             route: &look.route,
@@ -125,7 +151,7 @@ impl Wanted {
             host: without_port(part(self.host)),
             path: without_query(part(self.path)),
             peer: look.peer,
-            headers: room.get(..count).unwrap_or(&[]),
+            headers: room,
         }
     }
 }

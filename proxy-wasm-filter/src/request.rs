@@ -1,6 +1,6 @@
 //! What is kept of a request until its response is sent and it is over.
 
-use tollgate_core::http::Fields;
+use tollgate_core::http::{BufferTooSmall, Fields, LIST_SIZE};
 use tollgate_core::policy::Answer;
 use tollgate_core::redis::store::Pending;
 use tollgate_core::table::Hold;
@@ -9,6 +9,9 @@ use tollgate_core::time::Nanos;
 use crate::abi::{self, Map};
 use crate::frames::Unframer;
 use crate::look::Look;
+
+/// Values of most responses' fields are shorter, in bytes.
+const SHORT: usize = 128;
 
 /// Empty at first, and used again and again.
 #[derive(Debug, Default)]
@@ -38,10 +41,17 @@ pub(crate) struct Reply {
 }
 
 impl Request {
+    /// Is there something to give back, or to call off?
+    pub(crate) fn is_open(&self) -> bool {
+        self.pending.is_some() || !self.reply.holds.is_empty()
+    }
+
     pub(crate) fn clear(&mut self) {
         self.look.clear();
         self.reply.forget_fields();
-        self.reply.values.clear();
+        if self.reply.values.len() > SHORT {
+            self.reply.values = Vec::new();
+        }
         self.reply.holds.clear();
         (self.pending, self.ours) = (None, None);
         self.unframer = Unframer::default();
@@ -49,13 +59,16 @@ impl Request {
 }
 
 impl Reply {
-    /// Keeps what the response is to say; `values` is the buffer that the
-    /// fields were written into.
-    pub(crate) fn keep(&mut self, fields: Fields, values: &[u8]) {
-        let end = fields.as_slice().last().map_or(0, |field| field.end);
-        self.values.clear();
-        self.values.extend_from_slice(values.get(..end).unwrap_or(&[]));
-        self.fields = fields;
+    /// Keeps what the response is to say, as it is written into a buffer.
+    pub(crate) fn keep(&mut self, write: impl Fn(&mut Fields, &mut [u8]) -> Result<(), BufferTooSmall>) {
+        for size in [SHORT, LIST_SIZE] {
+            if self.values.len() < size {
+                self.values.resize(size, 0);
+            }
+            if write(&mut self.fields, &mut self.values).is_ok() {
+                break;
+            }
+        }
     }
 
     /// Sets the fields of its response, in place of those that an upstream set.
@@ -73,6 +86,6 @@ impl Reply {
 
     /// They are set.
     pub(crate) fn forget_fields(&mut self) {
-        self.fields = Fields::default();
+        self.fields.clear();
     }
 }

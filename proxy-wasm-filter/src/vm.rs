@@ -1,20 +1,18 @@
 //! One VM: the plugins that run in it, and the requests that are under way.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
-
 use crate::abi::{self, Action, Buffer, Level, Map};
 use crate::answer;
 use crate::config::Config;
 use crate::filter::Filter;
 use crate::frames::{HEAD, head};
 use crate::request::Request;
+use crate::requests::Requests;
 
 /// All that the host may ask for, by the numbers that it gave.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Vm {
-    plugins: Ids<Plugin>,
-    requests: Ids<(u32, Box<Request>)>,
+    plugins: Plugins,
+    requests: Requests,
     /// Room of requests that are over.
     #[expect(clippy::vec_box, reason = "it goes to and fro, and is large")]
     spare: Vec<Box<Request>>,
@@ -28,39 +26,24 @@ enum Plugin {
     Bridge,
 }
 
+/// In the order of their numbers: mostly there is one.
+#[derive(Debug)]
+struct Plugins(Vec<(u32, Plugin)>);
+
 /// What Redis says at once is shorter, by far.
 const LONGEST: usize = 1 << 20;
 
 /// Requests whose memory is kept for those to come.
 const SPARE: usize = 64;
 
-type Ids<T> = HashMap<u32, T, BuildHasherDefault<Id>>;
-
-/// The host's numbers are its own and count up: they spread well enough.
-#[derive(Debug, Default)]
-struct Id(u64);
-
-impl Hasher for Id {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
-        }
-    }
-
-    fn write_u32(&mut self, number: u32) {
-        self.0 = u64::from(number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    }
-}
-
 impl Vm {
+    pub(crate) const fn new() -> Vm {
+        Vm { plugins: Plugins(Vec::new()), requests: Requests::new(), spare: Vec::new(), is_misplaced: false }
+    }
+
     pub(crate) fn create(&mut self, context: u32, parent: u32) {
-        if self.plugins.contains_key(&parent) {
-            let request = self.spare.pop().unwrap_or_default();
-            self.requests.insert(context, (parent, request));
+        if self.plugins.find(parent).is_some() {
+            self.requests.insert(context, parent, self.spare.pop().unwrap_or_default());
         }
     }
 
@@ -120,12 +103,12 @@ impl Vm {
 
     /// Something happened to a plugin: requests that waited may be answered.
     fn with_filter(&mut self, context: u32, happen: impl FnOnce(&mut Filter)) {
-        let Some(Plugin::Filter(filter)) = self.plugins.get_mut(&context) else { return };
+        let Some(Plugin::Filter(filter)) = self.plugins.find(context) else { return };
         happen(filter);
         let mut is_elsewhere = false;
         while let Some(told) = filter.poll() {
             // One that is gone was cancelled, so this one is there; but the host has the last word.
-            let Some((_, request)) = self.requests.get_mut(&told.context) else { continue };
+            let Some((_, request)) = self.requests.find(told.context) else { continue };
             is_elsewhere = true;
             if abi::set_context(told.context).is_ok() {
                 if let Action::Continue = filter.told(told, request) {
@@ -142,8 +125,8 @@ impl Vm {
     }
 
     pub(crate) fn request(&mut self, context: u32, count: usize) -> Action {
-        let Some((parent, request)) = self.requests.get_mut(&context) else { return Action::Continue };
-        match self.plugins.get_mut(parent) {
+        let Some((parent, request)) = self.requests.find(context) else { return Action::Continue };
+        match self.plugins.find(parent) {
             Some(Plugin::Filter(filter)) => filter.request(context, count, request),
             Some(Plugin::Bridge) => {
                 self.misplaced("role \"bridge\" is a network filter; as an HTTP filter it answers 503");
@@ -154,15 +137,15 @@ impl Vm {
     }
 
     pub(crate) fn response(&mut self, context: u32) {
-        if let Some((_, request)) = self.requests.get(&context) {
+        if let Some((_, request)) = self.requests.find(context) {
             request.reply.send();
         }
     }
 
     /// A bridge takes the heads of messages off on the way to Redis.
     pub(crate) fn asked(&mut self, context: u32, size: usize) {
-        let Some((parent, connection)) = self.requests.get_mut(&context) else { return };
-        let Some(Plugin::Bridge) = self.plugins.get(parent) else {
+        let Some((parent, connection)) = self.requests.find(context) else { return };
+        let Some(Plugin::Bridge) = self.plugins.find(parent) else {
             return self
                 .misplaced("role \"filter\" is an HTTP filter, and limits nothing as a network filter");
         };
@@ -178,8 +161,8 @@ impl Vm {
 
     /// What Redis says goes back as one message.
     pub(crate) fn replied(&mut self, context: u32, size: usize) {
-        let Some((parent, _)) = self.requests.get(&context) else { return };
-        let Some(Plugin::Bridge) = self.plugins.get(parent) else { return };
+        let Some((parent, _)) = self.requests.find(context) else { return };
+        let Some(Plugin::Bridge) = self.plugins.find(parent) else { return };
         if let Some(size) = u32::try_from(size).ok().filter(|size| *size > 0) {
             let _ = abi::set_buffer(Buffer::Upstream, 0, &head(size)); // in front of all
         }
@@ -194,17 +177,50 @@ impl Vm {
     }
 
     pub(crate) fn delete(&mut self, context: u32) {
-        if let Some((parent, mut request)) = self.requests.remove(&context) {
-            if let Some(Plugin::Filter(filter)) = self.plugins.get_mut(&parent) {
+        if let Some((parent, mut request)) = self.requests.remove(context) {
+            if request.is_open()
+                && let Some(Plugin::Filter(filter)) = self.plugins.find(parent)
+            {
                 filter.over(context, &request);
             }
             request.clear();
             if self.spare.len() < SPARE {
                 self.spare.push(request);
             }
-        } else if let Some(Plugin::Filter(mut filter)) = self.plugins.remove(&context) {
+        } else if let Some(Plugin::Filter(mut filter)) = self.plugins.remove(context) {
             filter.end();
         }
+    }
+}
+
+impl Plugins {
+    fn insert(&mut self, context: u32, plugin: Plugin) {
+        match self.find(context) {
+            Some(before) => *before = plugin,
+            None => {
+                let place = self.0.partition_point(|(number, _)| *number < context);
+                self.0.insert(place, (context, plugin));
+            }
+        }
+    }
+
+    /// Mostly the first.
+    #[inline]
+    fn find(&mut self, context: u32) -> Option<&mut Plugin> {
+        let is_first = self.0.first().is_some_and(|(number, _)| *number == context);
+        let place = if is_first { 0 } else { self.place(context) };
+        self.0.get_mut(place).map(|(_, plugin)| plugin)
+    }
+
+    fn remove(&mut self, context: u32) -> Option<Plugin> {
+        let place = self.place(context);
+        (place < self.0.len()).then(|| self.0.remove(place).1)
+    }
+
+    /// Behind all if it is not there.
+    #[inline(never)]
+    fn place(&self, context: u32) -> usize {
+        self.0.binary_search_by_key(&context, |(number, _)| *number).unwrap_or(usize::MAX)
     }
 }
 

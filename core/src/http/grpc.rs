@@ -64,11 +64,12 @@ fn answer(
     buffer: &mut [u8],
     message: impl FnOnce(&mut Output<'_>) -> fmt::Result,
 ) -> Result<Fields, BufferTooSmall> {
-    let mut writer = Writer { out: Output { buffer, at: 0 }, fields: Fields::default() };
+    let mut fields = Fields::default();
+    let mut writer = Writer { out: Output { buffer, at: 0 }, fields: &mut fields };
     writer.with("content-type", |out| out.write_str("application/grpc"))?;
     writer.number("grpc-status", status)?;
     writer.with("grpc-message", message)?;
-    Ok(writer.fields)
+    Ok(fields)
 }
 
 /// As gRPC encodes a message: what is not printable ASCII, and `%`, as `%` and

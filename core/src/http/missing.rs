@@ -11,7 +11,8 @@ use super::{BufferTooSmall, Fields, Json, Output, Writer, cut};
 /// A buffer shorter than the value; [`FIELDS_SIZE`](super::FIELDS_SIZE) is
 /// always enough.
 pub fn missing_fields(header: &str, buffer: &mut [u8]) -> Result<Fields, BufferTooSmall> {
-    let mut writer = Writer { out: Output { buffer, at: 0 }, fields: Fields::default() };
+    let mut fields = Fields::default();
+    let mut writer = Writer { out: Output { buffer, at: 0 }, fields: &mut fields };
     writer.with("WWW-Authenticate", |out| {
         // The name of a field is a token, which needs no escapes in a quoted string.
         let is_token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
@@ -19,7 +20,7 @@ pub fn missing_fields(header: &str, buffer: &mut [u8]) -> Result<Fields, BufferT
         cut(header).chars().try_for_each(|c| out.write_char(if is_token(c) { c } else { '?' }))?;
         out.write_str("\"")
     })?;
-    Ok(writer.fields)
+    Ok(fields)
 }
 
 /// Writes the `application/problem+json` body of a 401 that names the header

@@ -89,7 +89,9 @@ impl World {
         let here = Here { table: &table, metrics: &self.metrics, now };
         let worker = &mut self.workers[worker];
         worker.handle_timeout(&here);
-        worker.check(&self.rules, &selection, &here)
+        let mut answer = Answer::default();
+        worker.check(&self.rules, &selection, &here, &mut answer);
+        answer
     }
 
     fn release(&mut self, worker: usize, answer: &Answer, now: Nanos) {

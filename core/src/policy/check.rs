@@ -52,6 +52,15 @@ const _: () = assert!(MAX_LAYERS <= u16::BITS as usize);
 /// What stands where no decision was made.
 pub(crate) const NONE: Decision =
     Decision { allowed: true, limit: 0, remaining: 0, retry_after: 0, reset_after: 0, delay: 0 };
+/// Room for a decision: all zeros, so that room for many is filled at once.
+const ROOM_FOR_ONE: Decision = Decision { allowed: false, ..NONE };
+
+impl Default for Answer {
+    /// To a request that no policy applies to.
+    fn default() -> Self {
+        empty(0)
+    }
+}
 
 impl Answer {
     /// What each layer of the selection said, in its order.
@@ -139,6 +148,21 @@ impl Answer {
         }
     }
 
+    /// The answer of the one limit that there is, in place of what was here.
+    pub(crate) fn set_only(&mut self, decision: &Decision, outcome: Outcome) {
+        let Answer { decisions: [room, ..], outcomes: [what, ..], holds: [hold, ..], .. } = self;
+        // One field after the other: a copy of the whole is a call in a VM.
+        let Decision { allowed, limit, remaining, retry_after, reset_after, delay } = *decision;
+        (room.allowed, room.limit, room.remaining) = (allowed, limit, remaining);
+        (room.retry_after, room.reset_after, room.delay) = (retry_after, reset_after, delay);
+        *what = outcome;
+        if hold.units > 0 {
+            *hold = Hold::default();
+        }
+        (self.allowed, self.tightest, self.delay) = (allowed, Some(0), delay);
+        (self.count, self.degraded) = (1, 0);
+    }
+
     pub(crate) fn set(&mut self, place: usize, decision: Decision, outcome: Outcome) {
         if let (Some(room), Some(what)) = (self.decisions.get_mut(place), self.outcomes.get_mut(place)) {
             (*room, *what) = (decision, outcome);
@@ -205,16 +229,20 @@ pub fn give_back(table: &Table<'_>, selection: &Selection<'_>, answer: &mut Answ
 }
 
 pub(crate) fn empty(count: usize) -> Answer {
-    Answer {
+    let mut answer = Answer {
         allowed: true,
         tightest: None,
         delay: 0,
-        decisions: [NONE; MAX_LAYERS],
-        outcomes: [Outcome::default(); MAX_LAYERS],
+        decisions: [ROOM_FOR_ONE; MAX_LAYERS],
+        outcomes: [Outcome::Admitted; MAX_LAYERS],
         holds: [Hold::default(); MAX_LAYERS],
         count,
         degraded: 0,
+    };
+    for decision in answer.decisions.iter_mut().take(count) {
+        decision.allowed = true;
     }
+    answer
 }
 
 /// A request on its way through the limits that count on this machine.

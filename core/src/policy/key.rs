@@ -1,6 +1,7 @@
 //! What a request is counted under: the policy's name and the values of its
 //! key, as bytes in which no value can pass for another.
 
+use alloc::boxed::Box;
 use core::net::IpAddr;
 
 use sha2::{Digest, Sha256};
@@ -101,6 +102,16 @@ impl<'k> Pieces<'k> {
     }
 }
 
+/// What the keys of a policy's limits begin with: its name, and the number of
+/// the limit, 0.
+pub(super) fn prefix(name: &str) -> Box<[u8]> {
+    let mut bytes = [0; ROOM];
+    let mut key = SubjectKey::new(&mut bytes);
+    key.push(name.as_bytes());
+    key.push(&[0]);
+    key.as_slice().into()
+}
+
 /// The values of a key, one after the other, each behind its length.
 #[derive(Debug)]
 pub(crate) struct SubjectKey<'k> {
@@ -117,17 +128,29 @@ impl<'k> SubjectKey<'k> {
     /// Adds a value.
     pub(crate) fn push(&mut self, value: &[u8]) {
         if value.len() <= MAX_VALUE {
-            self.put(&[value.len() as u8]); // at most 64
-            self.put(value);
+            self.push_short(value);
         } else {
             self.push_digest(&digest(value));
+        }
+    }
+
+    /// Adds a value of at most [`MAX_VALUE`] bytes.
+    #[inline]
+    fn push_short(&mut self, value: &[u8]) {
+        let room = self.bytes.get_mut(self.len..).and_then(|room| room.split_first_mut());
+        if let Some((len, room)) = room
+            && let Some(room) = room.get_mut(..value.len())
+        {
+            *len = value.len() as u8; // at most 64
+            room.copy_from_slice(value);
+            self.len += 1 + value.len();
         }
     }
 
     /// Adds a value of a request.
     pub(super) fn push_value<'a>(&mut self, value: &'a [u8], digests: &mut Digests<'a>) {
         if value.len() <= MAX_VALUE {
-            self.push(value);
+            self.push_short(value);
         } else {
             self.push_digest(&digests.of(value));
         }

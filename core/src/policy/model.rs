@@ -77,6 +77,8 @@ pub struct Network {
 #[derive(Debug)]
 pub struct Policy {
     pub(super) name: String,
+    /// What its limits' keys begin with.
+    pub(super) prefix: Box<[u8]>,
     pub(super) matcher: Matcher,
     pub(super) key: Box<[KeyPart]>,
     pub(super) limits: Box<[Limit]>,

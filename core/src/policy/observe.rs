@@ -9,6 +9,7 @@ use super::explain::{Bytes, value};
 use super::key::digest;
 use super::model::{KeyPart, Rules};
 use super::select::{Layer, Selection};
+use crate::decision::Decision;
 use crate::metrics::{Counters, Label, TopKeys};
 use crate::table::Table;
 
@@ -19,6 +20,36 @@ use crate::table::Table;
 /// when one of them denied, and not at all when another policy did. Threads
 /// and processes may call it at the same time.
 pub fn record<const K: usize>(
+    rules: &Rules,
+    table: &Table<'_>,
+    selection: &Selection<'_>,
+    answer: &Answer,
+    counters: &[Counters],
+    top: Option<&TopKeys<K>>,
+) {
+    if let (Some(layer), 1) = (selection.layer(0), selection.len()) {
+        let (Some(decision), Some(&outcome)) = (answer.decisions().first(), answer.outcomes().first()) else {
+            return;
+        };
+        if let (Outcome::Denied, Some(top)) = (outcome, top) {
+            top.record(table.fingerprint(layer.key()), || label(rules, layer));
+        }
+        if outcome != Outcome::Spared {
+            count(rules, layer, decision, counters);
+        }
+    } else {
+        record_several(rules, table, selection, answer, counters, top);
+    }
+}
+
+fn count(rules: &Rules, layer: &Layer<'_>, decision: &Decision, counters: &[Counters]) {
+    if let (Some(counters), Some(policy)) = (counters.get(layer.policy), rules.policies().get(layer.policy)) {
+        counters.record(decision, policy.dry_run());
+    }
+}
+
+#[inline(never)]
+fn record_several<const K: usize>(
     rules: &Rules,
     table: &Table<'_>,
     selection: &Selection<'_>,
@@ -46,9 +77,8 @@ pub fn record<const K: usize>(
                     .find(|((_, d), _)| Some(d.delay) == longest)
                     .is_some_and(|((l, _), _)| l.index == layer.index)
         };
-        if let (true, Some(counters)) = (decides, counters.get(layer.policy)) {
-            let dry_run = rules.policies().get(layer.policy).is_some_and(|policy| policy.dry_run());
-            counters.record(decision, dry_run);
+        if decides {
+            count(rules, layer, decision, counters);
         }
     }
 }

@@ -317,8 +317,10 @@ impl<'d> Compiler<'_, 'd> {
             let message = format!("expected at most {smallest}, the smallest burst of this policy's limits");
             self.reader.fail(field(&at, "shards", text), message);
         }
+        let name = name?;
         Some(Policy {
-            name: name?,
+            prefix: super::key::prefix(&name),
+            name,
             matcher: matcher?,
             key: key?.into_boxed_slice(),
             limits: limits?.into_boxed_slice(),

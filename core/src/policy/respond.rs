@@ -2,7 +2,7 @@
 
 use super::check::{Answer, Outcome};
 use super::model::Rules;
-use super::select::Selection;
+use super::select::{Layer, Selection};
 use crate::http::{self, BufferTooSmall, Fields, Item};
 
 impl Rules {
@@ -13,27 +13,7 @@ impl Rules {
         selection: &'a Selection<'a>,
         answer: &'a Answer,
     ) -> impl Iterator<Item = Item<'a>> + Clone {
-        let layers = selection.layers().zip(answer.decisions()).zip(answer.outcomes());
-        let enforced = layers.filter_map(move |((layer, decision), outcome)| {
-            let policy = self.policies().get(layer.policy).filter(|policy| !policy.dry_run())?;
-            // Only a limit that denied itself is violated.
-            let rank = match outcome {
-                Outcome::Denied => (true, decision.retry_after),
-                _ => (false, u64::MAX - decision.remaining),
-            };
-            Some((
-                layer.policy,
-                rank,
-                layer.index,
-                Item { name: policy.name(), limit: layer.limit, decision },
-            ))
-        });
-        let all = enforced.clone();
-        enforced.filter_map(move |(policy, rank, index, item)| {
-            let mut others = all.clone().filter(|other| other.0 == policy);
-            let beaten = others.any(|other| other.1 > rank || (other.1 == rank && other.2 < index));
-            (!beaten).then_some(item)
-        })
+        Items { rules: self, selection, answer, next: 0 }
     }
 
     /// Writes the fields of an answer, of the family that the document asks
@@ -70,5 +50,53 @@ impl Rules {
     pub fn status_of(&self, answer: &Answer) -> u16 {
         let over = answer.decision().is_some_and(|decision| !decision.can_ever_fit());
         if over { self.status_over() } else { self.status() }
+    }
+}
+
+/// The layers' parts, one after the other.
+#[derive(Clone)]
+struct Items<'a> {
+    rules: &'a Rules,
+    selection: &'a Selection<'a>,
+    answer: &'a Answer,
+    next: usize,
+}
+
+impl<'a> Iterator for Items<'a> {
+    type Item = Item<'a>;
+
+    fn next(&mut self) -> Option<Item<'a>> {
+        loop {
+            let place = self.next;
+            let layer = self.selection.layer(place)?;
+            let decision = self.answer.decisions().get(place)?;
+            self.next += 1; // at most MAX_LAYERS
+            let policy = self.rules.policies().get(layer.policy)?;
+            if !policy.dry_run() && (self.selection.len() == 1 || self.stands(place, layer)) {
+                return Some(Item { name: policy.name(), limit: layer.limit, decision });
+            }
+        }
+    }
+}
+
+impl Items<'_> {
+    /// Is none of its policy's limits tighter?
+    fn stands(&self, place: usize, layer: &Layer<'_>) -> bool {
+        let rank = self.rank(place);
+        let mut others =
+            self.selection.layers().enumerate().filter(|(_, other)| other.policy == layer.policy);
+        !others.any(|(place, other)| {
+            let other_rank = self.rank(place);
+            other_rank > rank || (other_rank == rank && other.index < layer.index)
+        })
+    }
+
+    /// The greater, the tighter; only a limit that denied itself is violated.
+    fn rank(&self, place: usize) -> Option<(bool, u64)> {
+        let decision = self.answer.decisions().get(place)?;
+        Some(match self.answer.outcomes().get(place)? {
+            Outcome::Denied => (true, decision.retry_after),
+            _ => (false, u64::MAX - decision.remaining),
+        })
     }
 }

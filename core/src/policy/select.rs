@@ -65,15 +65,24 @@ pub struct Missing<'r> {
 }
 
 impl Default for Selection<'_> {
+    #[inline]
     fn default() -> Self {
-        Selection { layers: [None; MAX_LAYERS], count: 0, overflow: false }
+        Selection::EMPTY
     }
 }
 
 impl<'r> Selection<'r> {
+    const EMPTY: Selection<'r> = Selection { layers: [None; MAX_LAYERS], count: 0, overflow: false };
+
     /// The limits, in the order of the document.
     pub fn layers(&self) -> impl Iterator<Item = &Layer<'r>> + Clone {
         self.layers.iter().take(self.count).flatten()
+    }
+
+    /// The limit at a place.
+    #[must_use]
+    pub fn layer(&self, place: usize) -> Option<&Layer<'r>> {
+        self.layers.get(place).filter(|_| place < self.count)?.as_ref()
     }
 
     /// How many limits there are.
@@ -147,6 +156,21 @@ impl Rules {
         room: &'r mut KeyRoom,
     ) -> Result<Selection<'r>, Missing<'r>> {
         let mut selection = Selection::default();
+        self.select_into(request, room, &mut selection)?;
+        Ok(selection)
+    }
+
+    /// As [`select`](Self::select), into a selection that is empty: a host
+    /// whose copies are dear has it where it stays.
+    ///
+    /// # Errors
+    /// A policy needs an identity that is required and missing.
+    pub fn select_into<'r>(
+        &'r self,
+        request: &Attributes<'_>,
+        room: &'r mut KeyRoom,
+        selection: &mut Selection<'r>,
+    ) -> Result<(), Missing<'r>> {
         let mut pieces = room.pieces();
         let (listed, default) = match self.policies.split_last() {
             Some((default, listed)) if self.has_default => (listed, Some(default)),
@@ -157,13 +181,13 @@ impl Rules {
         for (place, policy) in listed.iter().enumerate() {
             if policy.matcher.matches(request) {
                 matched = true;
-                self.add(place, policy, request, &mut digests, &mut pieces, &mut selection)?;
+                self.add(place, policy, request, &mut digests, &mut pieces, selection)?;
             }
         }
         if let (false, Some(policy)) = (matched, default) {
-            self.add(listed.len(), policy, request, &mut digests, &mut pieces, &mut selection)?;
+            self.add(listed.len(), policy, request, &mut digests, &mut pieces, selection)?;
         }
-        Ok(selection)
+        Ok(())
     }
 
     /// The layers, one bit each, of policies that are so.
@@ -183,10 +207,9 @@ impl Rules {
         selection: &mut Selection<'r>,
     ) -> Result<(), Missing<'r>> {
         let mut key = pieces.write();
-        key.push(policy.name.as_bytes());
-        let name = key.len();
-        key.push(&[0]); // the number of the limit
+        key.put(&policy.prefix);
         let values = key.len();
+        let name = values.saturating_sub(2); // the number of the limit, and its length
         self.put_subject(&mut key, policy, request, digests)?;
         let found = policy.overrides.find(key.as_slice().get(values..).unwrap_or(&[]));
         let len = key.len();
@@ -222,36 +245,44 @@ impl Rules {
         request: &Attributes<'a>,
         digests: &mut Digests<'a>,
     ) -> Result<(), Missing<'r>> {
-        let named = |named: &Option<super::model::Named>| -> Result<Option<&'a [u8]>, Missing<'r>> {
-            let Some(named) = named else { return Ok(None) };
-            match request.header(named.header) {
-                None if named.required => {
-                    let header = self.headers.get(named.header).map_or("", |name| name.as_str());
-                    Err(Missing { policy: &policy.name, header })
-                }
-                value => Ok(value),
-            }
-        };
         for part in &policy.key {
-            match part {
-                KeyPart::ApiKey => match named(&self.identity.api_key)? {
-                    Some(value) => key.push_credential(value, digests),
-                    None => key.push(b""),
-                },
-                KeyPart::User => key.push_value(named(&self.identity.user)?.unwrap_or(b""), digests),
-                KeyPart::Tenant => key.push_value(named(&self.identity.tenant)?.unwrap_or(b""), digests),
-                KeyPart::Ip => match self.client(request) {
-                    Some(address) => key.push_address(self.identity.ip.counted(address)),
-                    None => key.push(b""),
-                },
-                KeyPart::Route => key.push_value(request.route, digests),
-                KeyPart::Method => key.push_value(request.method, digests),
-                KeyPart::Path => key.push_value(request.path, digests),
-                KeyPart::Header(place) => key.push_value(request.header(*place).unwrap_or(b""), digests),
-                KeyPart::Global => key.push(b""),
+            let named = match part {
+                KeyPart::ApiKey => &self.identity.api_key,
+                KeyPart::User => &self.identity.user,
+                KeyPart::Tenant => &self.identity.tenant,
+                _ => &None,
+            };
+            let value = match (part, named) {
+                (_, Some(named)) => {
+                    let value = request.header(named.header);
+                    if value.is_none() && named.required {
+                        let header = self.headers.get(named.header).map_or("", |name| name.as_str());
+                        return Err(Missing { policy: &policy.name, header });
+                    }
+                    value
+                }
+                (KeyPart::Route, _) => Some(request.route),
+                (KeyPart::Method, _) => Some(request.method),
+                (KeyPart::Path, _) => Some(request.path),
+                (KeyPart::Header(place), _) => request.header(*place),
+                _ => None,
+            };
+            match (part, value) {
+                (KeyPart::ApiKey, Some(value)) => key.push_credential(value, digests),
+                (KeyPart::Ip, _) => self.push_client(key, request),
+                _ => key.push_value(value.unwrap_or_default(), digests),
             }
         }
         Ok(())
+    }
+
+    /// Apart, or the masks of its networks would be made for every request.
+    #[inline(never)]
+    fn push_client(&self, key: &mut SubjectKey<'_>, request: &Attributes<'_>) {
+        match self.client(request) {
+            Some(address) => key.push_address(self.identity.ip.counted(address)),
+            None => key.push(b""),
+        }
     }
 
     /// The client's address.

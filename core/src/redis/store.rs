@@ -48,6 +48,7 @@ mod refusal;
 mod replies;
 mod untold;
 
+pub(crate) use begin::One;
 pub use refusal::{Refusal, RefusalReason, refusal};
 
 /// Who carries calls to the store: a link, a router of links, a pool of

@@ -153,11 +153,29 @@ pub enum AttachError {
 }
 
 /// Lines of each part.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Geometry {
     keys: usize,
     rows: usize,
     row: usize,
+}
+
+/// How a configuration lies in memory: worked out once, where a view of the
+/// table is made for each request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    keys: usize,
+    rows: usize,
+    row_lines: usize,
+    row_entries: u64,
+}
+
+impl Shape {
+    pub(super) fn new(config: &Config) -> Result<Shape, ConfigError> {
+        let Geometry { keys, rows, row } = config.geometry()?;
+        config.lines()?; // or the next would overflow
+        Ok(Shape { keys, rows: rows * row, row_lines: row, row_entries: config.row_entries })
+    }
 }
 
 impl Config {
@@ -422,22 +440,23 @@ impl Header {
 impl<'m> Parts<'m> {
     fn new(header: &'m Header, lines: &'m [Line], config: &Config) -> Result<Parts<'m>, ConfigError> {
         let seed = Seed([header.seed[0].load(Ordering::Relaxed), header.seed[1].load(Ordering::Relaxed)]);
-        Parts::with(header, lines, config, Fingerprinter::new(seed))
+        let shape = Shape::new(config)?;
+        let short = ConfigError::Memory { given: lines.len(), needed: shape.keys + shape.rows };
+        Parts::with(header, lines, &shape, &Fingerprinter::new(seed)).ok_or(short)
     }
 
-    /// As `new`, with a seed that was made ready before.
+    /// As `new`, of what was made ready before; none if there are too few lines.
+    #[inline]
     pub(super) fn with(
         header: &'m Header,
         lines: &'m [Line],
-        config: &Config,
-        fingerprinter: Fingerprinter,
-    ) -> Result<Parts<'m>, ConfigError> {
-        let g = config.geometry()?;
-        let needed = config.lines()?;
-        let short = ConfigError::Memory { given: lines.len(), needed };
-        let (keys, rest) = lines.split_at_checked(g.keys).ok_or(short)?;
-        let rows = rest.get(..g.rows * g.row).ok_or(short)?;
-        Ok(Parts { header, keys, rows, row_lines: g.row, row_entries: config.row_entries, fingerprinter })
+        shape: &Shape,
+        fingerprinter: &Fingerprinter,
+    ) -> Option<Parts<'m>> {
+        let (keys, rest) = lines.split_at_checked(shape.keys)?;
+        let rows = rest.get(..shape.rows)?;
+        let Shape { row_lines, row_entries, .. } = *shape;
+        Some(Parts { header, keys, rows, row_lines, row_entries, fingerprinter: fingerprinter.clone() })
     }
 
     #[inline]

@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::memory::Parts;
+use super::memory::{Parts, Shape};
 use super::{Config, ConfigError, Header, Line, Table};
 use crate::key::{Fingerprinter, Seed};
 
@@ -12,7 +12,7 @@ use crate::key::{Fingerprinter, Seed};
 pub struct OwnedTable {
     header: Box<Header>,
     lines: Box<[Line]>,
-    config: Config,
+    shape: Shape,
     fingerprinter: Fingerprinter,
 }
 
@@ -26,15 +26,16 @@ impl OwnedTable {
         let mut lines = Vec::new();
         lines.resize_with(config.lines()?, Line::default);
         let (header, lines) = (Box::default(), lines.into_boxed_slice());
-        let owned = OwnedTable { header, lines, config, fingerprinter: Fingerprinter::new(seed) };
+        let (shape, fingerprinter) = (Shape::new(&config)?, Fingerprinter::new(seed));
+        let owned = OwnedTable { header, lines, shape, fingerprinter };
         Table::init(&owned.header, &owned.lines, config, seed, true)?;
         Ok(owned)
     }
 
     /// The table itself; making a view takes a few nanoseconds.
+    #[inline]
     #[must_use]
     pub fn table(&self) -> Option<Table<'_>> {
-        let parts = Parts::with(&self.header, &self.lines, &self.config, self.fingerprinter.clone());
-        parts.ok().map(|parts| Table { parts })
+        Some(Table { parts: Parts::with(&self.header, &self.lines, &self.shape, &self.fingerprinter)? })
     }
 }

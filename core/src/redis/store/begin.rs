@@ -28,6 +28,15 @@ struct Seen {
     low: bool,
 }
 
+/// What becomes of a request under one limit.
+#[expect(clippy::large_enum_variant, reason = "an answer is what it is there for; boxing would allocate")]
+pub(crate) enum One {
+    /// Memory knows what the limit says.
+    Known(Decision, Outcome),
+    /// It does not.
+    Asked(Progress),
+}
+
 impl Store {
     /// Asks all limits of a selection, all or none. Allocates nothing.
     ///
@@ -44,8 +53,14 @@ impl Store {
         if remote == 0 {
             return Progress::Answered(policy::check(rules, host.table, selection, host.now));
         }
-        if let Some(progress) = self.one(rules, selection, user, host) {
-            return progress;
+        match self.one(rules, selection, user, host) {
+            Some(One::Known(decision, outcome)) => {
+                let mut answer = policy::check::empty(1);
+                answer.set_only(&decision, outcome);
+                return Progress::Answered(answer);
+            }
+            Some(One::Asked(progress)) => return progress,
+            None => {}
         }
         let mut asked = Asked::new(rules, host.table, selection, remote, host.now);
         asked.before(selection, host);
@@ -80,18 +95,17 @@ impl Store {
 
     /// The most frequent request, which is under one limit: the same as below,
     /// without the care that several need.
-    #[inline]
-    fn one(
+    pub(crate) fn one(
         &mut self,
         rules: &Rules,
         selection: &Selection<'_>,
         user: u64,
         host: &mut Host<'_, '_>,
-    ) -> Option<Progress> {
+    ) -> Option<One> {
         let layer = selection.layers().next().filter(|_| selection.len() == 1)?;
         let policy = rules.policies().get(layer.policy)?;
         let is_plain = policy.shards() <= 1 && !policy.dry_run() && policy.penalty().is_none();
-        if !is_plain || layer.cost > layer.limit.burst() {
+        if !is_plain || !is_remote(policy) || layer.cost > layer.limit.burst() {
             return None;
         }
         let fingerprint = host.table.fingerprint(layer.key());
@@ -101,7 +115,7 @@ impl Store {
             Spend::Ask => {
                 let (paid, low) = (Paid::Asked, false);
                 let seen = Seen { first, count, fingerprint, pot, piece, paid, low };
-                return self.take_off(rules, selection, &[Some(seen)], None, user, host);
+                return self.take_off(rules, selection, &[Some(seen)], None, user, host).map(One::Asked);
             }
             Spend::Taken { left, low } => {
                 host.metrics.count(StoreEvent::LeaseHit);
@@ -117,10 +131,7 @@ impl Store {
             let seen = Seen { first, count, fingerprint, pot, piece, paid: Paid::Pot, low };
             self.fetch_low(rules, selection, &[Some(seen)], host);
         }
-        let mut answer = policy::check::empty(1);
-        answer.set(0, decision, outcome);
-        (answer.allowed, answer.tightest) = (decision.allowed, Some(0));
-        Some(Progress::Answered(answer))
+        Some(One::Known(decision, outcome))
     }
 
     /// Every group, as far as memory can tell.
