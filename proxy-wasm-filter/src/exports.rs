@@ -23,15 +23,6 @@ enum Life {
     Ends { context: u32 },
 }
 
-impl Life {
-    fn happen(self, vm: &mut Vm) {
-        match self {
-            Life::Begins { context, parent } => vm.create(context, parent),
-            Life::Ends { context } => vm.delete(context),
-        }
-    }
-}
-
 fn with<R>(otherwise: R, run: impl FnOnce(&mut Vm) -> R) -> R {
     let ran = VM.try_with(|vm| {
         let mut vm = vm.try_borrow_mut().ok()?;
@@ -46,17 +37,17 @@ fn with<R>(otherwise: R, run: impl FnOnce(&mut Vm) -> R) -> R {
 #[inline(never)]
 fn catch_up(vm: &mut Vm) {
     let later = LATER.try_with(|later| later.try_borrow_mut().map(|mut later| take(&mut *later)));
-    later.into_iter().flatten().flatten().for_each(|life| life.happen(vm));
+    later.into_iter().flatten().flatten().for_each(|life| match life {
+        Life::Begins { context, parent } => vm.create(context, parent),
+        Life::Ends { context } => vm.delete(context),
+    });
 }
 
-fn happens(life: Life) {
-    let is_taken = with(true, |vm| {
-        life.happen(vm);
-        false
-    });
-    if is_taken {
-        let _ = LATER.try_with(|later| later.try_borrow_mut().map(|mut later| later.push(life)));
-    }
+/// The state was taken.
+#[cold]
+#[inline(never)]
+fn later(life: Life) {
+    let _ = LATER.try_with(|later| later.try_borrow_mut().map(|mut later| later.push(life)));
 }
 
 /// Which ABI this is.
@@ -70,7 +61,13 @@ pub(crate) extern "C" fn _initialize() {}
 /// A plugin (`parent` is 0) or a request of one begins.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn proxy_on_context_create(context: u32, parent: u32) {
-    happens(Life::Begins { context, parent });
+    let is_done = with(false, |vm| {
+        vm.create(context, parent);
+        true
+    });
+    if !is_done {
+        later(Life::Begins { context, parent });
+    }
 }
 
 /// The VM starts; its own configuration is not used.
@@ -145,5 +142,11 @@ pub(crate) extern "C" fn proxy_on_response_headers(context: u32, _: usize, _: u3
 /// A request is over, however it ended; or a plugin is.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn proxy_on_delete(context: u32) {
-    happens(Life::Ends { context });
+    let is_done = with(false, |vm| {
+        vm.delete(context);
+        true
+    });
+    if !is_done {
+        later(Life::Ends { context });
+    }
 }

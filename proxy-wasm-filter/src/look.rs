@@ -27,6 +27,8 @@ pub(crate) struct Wanted {
     headers: usize,
     /// Fields, those of the request line among them.
     names: Vec<String>,
+    /// Is one of them so long? Longer ones may be.
+    lengths: [bool; 32],
 }
 
 /// What a request has of it; kept, as one that waited is looked at again.
@@ -85,7 +87,11 @@ impl Wanted {
         let path = place(uses.path, ":path");
         let headers = names.len();
         names.extend(rules.headers().iter().cloned());
-        Wanted { route: uses.route, peer: uses.peer, method, host, path, headers, names }
+        let mut lengths = [false; 32];
+        for name in &names {
+            lengths.get_mut(name.len()).into_iter().for_each(|is_one| *is_one = true);
+        }
+        Wanted { route: uses.route, peer: uses.peer, method, host, path, headers, names, lengths }
     }
 
     /// Asks the host, whose request has so many fields.
@@ -118,6 +124,9 @@ impl Wanted {
     /// Of fields that stand twice the first one counts, as for the host. How
     /// many of those that are wanted it is.
     fn found(&self, name: &[u8], value: (usize, usize), values: &mut [Option<(usize, usize)>]) -> usize {
+        if self.lengths.get(name.len()) == Some(&false) {
+            return 0; // as most
+        }
         let mut found: usize = 0;
         for (wanted, room) in self.names.iter().zip(values) {
             if name.len() == wanted.len() && room.is_none() && name.eq_ignore_ascii_case(wanted.as_bytes()) {
