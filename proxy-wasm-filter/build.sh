@@ -11,6 +11,7 @@ home=${CARGO_HOME:-$HOME/.cargo}
 RUSTFLAGS="--remap-path-prefix=$root=/tollgate --remap-path-prefix=$home/registry/src=/deps ${RUSTFLAGS:-}" \
     cargo build --profile wasm -p tollgate-filter --target wasm32-unknown-unknown
 command -v wasm-opt >/dev/null || { echo "build.sh: no wasm-opt; Debian: apt install binaryen" >&2; exit 1; }
+exec 9>target/filter.lock && flock 9 # another make in this tree waits
 # The features that rustc's own target has; whoever reads the module finds it whole or not at all.
 wasm-opt -Os --enable-bulk-memory --enable-sign-ext --enable-nontrapping-float-to-int \
     --enable-mutable-globals --enable-reference-types --enable-multivalue \

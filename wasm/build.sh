@@ -30,8 +30,10 @@ module() {
     "$bindgen" --target web --no-typescript --remove-name-section --remove-producers-section \
         --out-dir "$pkg.new" --out-name "$1" "$out"
 }
+mkdir -p "${pkg%/*}"
+exec 9>"${pkg%/*}/lock" && flock 9 # another make in this tree waits
 rm -rf "$pkg.new"
-mkdir -p "$pkg.new"
+mkdir "$pkg.new"
 module tollgate limiter
 module compare traffic
 module full full

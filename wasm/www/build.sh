@@ -16,6 +16,7 @@ new=$work/site.new
 # npm's folder lies in target, too: nothing is written beside the sources.
 npm=$work/npm
 mkdir -p "$npm"
+exec 9>"$work/lock" && flock 9 # another make in this tree waits
 cp "$here/package.json" "$here/package-lock.json" "$npm/"
 if ! cmp -s "$here/package-lock.json" "$npm/installed.json"; then
     npm ci --prefix "$npm" --ignore-scripts --no-audit --no-fund --loglevel=error >&2
