@@ -28,4 +28,50 @@ impl Decision {
     pub fn can_ever_fit(&self) -> bool {
         self.retry_after != NEVER
     }
+
+    /// Of two limits of one request, does this one tell more of when the next
+    /// may come? A denial before an admission; of denials the one that takes
+    /// longer; else the one that leaves less, and of two that leave as much the
+    /// one that is whole later. False of equals: the first one stands.
+    #[must_use]
+    pub fn is_tighter_than(&self, other: &Decision) -> bool {
+        match (self.allowed, other.allowed) {
+            (false, false) => self.retry_after > other.retry_after,
+            (true, true) => self.leaves_less_than(other),
+            (allowed, _) => !allowed,
+        }
+    }
+
+    /// Fewer units, or as many for longer.
+    pub(crate) fn leaves_less_than(&self, other: &Decision) -> bool {
+        self.remaining < other.remaining
+            || self.remaining == other.remaining && self.reset_after > other.reset_after
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ADMITTED: Decision =
+        Decision { allowed: true, limit: 9, remaining: 3, retry_after: 0, reset_after: 50, delay: 0 };
+    const DENIED: Decision = Decision { allowed: false, remaining: 0, retry_after: 20, ..ADMITTED };
+
+    #[test]
+    fn the_tightest_says_when_the_next_may_come() {
+        let in_order = [
+            Decision { retry_after: NEVER, ..DENIED },
+            DENIED,
+            Decision { retry_after: 10, ..DENIED },
+            Decision { remaining: 2, ..ADMITTED },
+            Decision { reset_after: 60, ..ADMITTED },
+            ADMITTED,
+            Decision { remaining: 4, reset_after: 70, ..ADMITTED },
+        ];
+        for (place, one) in in_order.iter().enumerate() {
+            for (other_place, other) in in_order.iter().enumerate() {
+                assert_eq!(one.is_tighter_than(other), place < other_place, "{one:?} {other:?}");
+            }
+        }
+    }
 }

@@ -215,17 +215,8 @@ fn reset(decision: &Decision) -> Nanos {
     }
 }
 
-/// Of those that deny the one that takes longest, else the one that leaves least.
 fn tightest<'a>(items: impl Iterator<Item = Item<'a>>) -> Option<Item<'a>> {
-    items.reduce(|best, item| {
-        let tighter = match (best.decision.allowed, item.decision.allowed) {
-            (true, true) => item.decision.remaining < best.decision.remaining,
-            (true, false) => true,
-            (false, true) => false,
-            (false, false) => item.decision.retry_after > best.decision.retry_after,
-        };
-        if tighter { item } else { best }
-    })
+    items.reduce(|best, item| if item.decision.is_tighter_than(best.decision) { item } else { best })
 }
 
 /// `"name";q=100;w=1`, one for each policy.

@@ -92,13 +92,9 @@ fn spare(table: &Table<'_>, requests: &[Request<'_>], now: Nanos, decisions: &mu
 }
 
 fn verdict(decisions: &[Decision]) -> Verdict {
-    let all = decisions.iter().enumerate();
-    let denied =
-        all.clone().filter(|(_, d)| !d.allowed).max_by_key(|(i, d)| (d.retry_after, core::cmp::Reverse(*i)));
-    match denied {
-        Some((tightest, _)) => Verdict { tightest, allowed: false },
-        None => {
-            Verdict { tightest: all.min_by_key(|(_, d)| d.remaining).map_or(0, |(i, _)| i), allowed: true }
-        }
-    }
+    let mut all = decisions.iter().enumerate();
+    let Some(first) = all.next() else { return Verdict { tightest: 0, allowed: true } };
+    let (tightest, decision) =
+        all.fold(first, |best, next| if next.1.is_tighter_than(best.1) { next } else { best });
+    Verdict { tightest, allowed: decision.allowed }
 }

@@ -184,10 +184,8 @@ impl Answer {
         for (place, (decision, outcome)) in layers.filter(|(place, _)| dry >> place & 1 == 0) {
             let tighter = match tightest {
                 None => true,
-                Some((_, best)) if denied => {
-                    outcome == Outcome::Denied && (best.allowed || decision.retry_after > best.retry_after)
-                }
-                Some((_, best)) => decision.remaining < best.remaining,
+                Some((_, best)) if denied => outcome == Outcome::Denied && decision.is_tighter_than(&best),
+                Some((_, best)) => decision.leaves_less_than(&best),
             };
             if tighter {
                 tightest = Some((place, *decision));
