@@ -148,20 +148,19 @@ impl Wanted {
 
     /// The request as the core takes it.
     pub(crate) fn attributes<'a>(&self, look: &'a Look, room: &'a mut Headers<'a>) -> Attributes<'a> {
-        let part = |place: Option<usize>| place.and_then(|place| look.value(place)).unwrap_or(&[]);
         let count = self.names.len().saturating_sub(self.headers);
         let room = room.of(count);
         for (room, place) in room.iter_mut().zip(self.headers..self.names.len()) {
             *room = look.value(place);
         }
-        Attributes {
-            route: &look.route,
-            method: part(self.method),
-            host: without_port(part(self.host)),
-            path: without_query(part(self.path)),
-            peer: look.peer,
-            headers: room,
+        let (mut method, mut host, mut path): (&[u8], &[u8], &[u8]) = (&[], &[], &[]);
+        if self.headers > 0 {
+            let part = |place: Option<usize>| place.and_then(|place| look.value(place)).unwrap_or(&[]);
+            method = part(self.method);
+            host = without_port(part(self.host));
+            path = without_query(part(self.path));
         }
+        Attributes { route: &look.route, method, host, path, peer: look.peer, headers: room }
     }
 }
 

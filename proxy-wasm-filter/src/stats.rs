@@ -70,10 +70,9 @@ impl Stats {
         answer: &Answer,
     ) {
         policy::record(rules, table, selection, answer, &self.counters, None::<&TopKeys<1>>);
-        for (place, layer) in selection.layers().enumerate() {
-            if let (true, Some(counters)) = (answer.is_degraded(place), self.counters.get(layer.policy)) {
-                counters.record_error();
-            }
+        let layers = answer.degraded().filter_map(|place| selection.layer(place));
+        for counters in layers.filter_map(|layer| self.counters.get(layer.policy)) {
+            counters.record_error();
         }
     }
 

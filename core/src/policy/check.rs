@@ -87,6 +87,13 @@ impl Answer {
         self.degraded.checked_shr(layer as u32).unwrap_or(0) & 1 == 1 // layers are below MAX_LAYERS
     }
 
+    /// The places of the layers that [`is_degraded`](Self::is_degraded) is said
+    /// of; mostly none.
+    pub fn degraded(&self) -> impl Iterator<Item = usize> {
+        let count = if self.degraded == 0 { 0 } else { self.count };
+        (0..count).filter(|place| self.is_degraded(*place))
+    }
+
     /// One answer of two that are asked one after the other: `first` is that
     /// of the policies that are so, `second` that of the others, not asked
     /// when the first denied. What the first charged has been given back when
