@@ -36,7 +36,6 @@ impl Fingerprinter {
     }
 
     /// The fingerprint of a key: any bytes, of any length.
-    #[inline]
     #[must_use]
     pub fn fingerprint(&self, key: &[u8]) -> Fingerprint {
         Fingerprint(self.0.hash(key))

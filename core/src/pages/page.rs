@@ -19,7 +19,9 @@
 //! middle of a row, count as empty from there on: they are replaced at the
 //! next write.
 
+use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use crate::algorithm::fixed_window::Window;
 use crate::algorithm::sliding_window::Windows;
@@ -38,7 +40,7 @@ const ROW: usize = 2 + 1 + 8 + 4 + 4 + 8 + 8;
 pub(super) struct Page {
     bytes: Vec<u8>,
     /// Rows of the page before: when they are idle, and where they lie.
-    others: Vec<(Nanos, usize, usize)>,
+    others: Vec<Reverse<(Nanos, usize, usize)>>,
 }
 
 impl Page {
@@ -69,26 +71,23 @@ impl Page {
         for row in rows_of(old) {
             if !rows.clone().any(|(fingerprint, ..)| fingerprint == row.fingerprint) {
                 total += row.bytes.len();
-                others.push((row.idle_at, row.start, row.bytes.len()));
+                others.push(Reverse((row.idle_at, row.start, row.bytes.len())));
             }
         }
         let mut evicted = 0;
         if total > size {
             // What is idle first goes first, until there is room for a few more.
-            others.sort_unstable();
             let room = size - size / 16;
-            let mut gone = 0;
-            for (idle_at, _, len) in &*others {
-                if total <= room {
-                    break;
-                }
+            let mut heap = BinaryHeap::from(core::mem::take(others));
+            while total > room
+                && let Some(Reverse((idle_at, _, len))) = heap.pop()
+            {
                 total -= len; // part of the sum
-                gone += 1;
-                evicted += u64::from(*idle_at > now);
+                evicted += u64::from(idle_at > now);
             }
-            others.drain(..gone);
+            *others = heap.into_vec();
         }
-        for (_, start, len) in &*others {
+        for Reverse((_, start, len)) in &*others {
             bytes.extend_from_slice(old.get(*start..start + len).unwrap_or(&[]));
         }
         evicted
