@@ -260,7 +260,7 @@ impl<'m> Table<'m> {
         lines.flat_map(|line| &line.0).filter(|slot| self.parts.in_use(slot.load(), now)).count() as u64
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(target_arch = "wasm32"), inline(always))]
     fn decide<const TAKE: bool>(&self, key: Fingerprint, limit: &Limit, cost: u64, now: Nanos) -> Decision {
         if !limit.is_whole {
             return self.answer::<TAKE>(key, limit, cost, now);
@@ -295,7 +295,7 @@ impl<'m> Table<'m> {
         decision
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(target_arch = "wasm32"), inline(always))]
     fn decide_any<const TAKE: bool>(
         &self,
         key: Fingerprint,
@@ -324,7 +324,7 @@ impl<'m> Table<'m> {
 
     /// Applies `step` to the cell of a key until its answer could be stored.
     /// A step that returns its cell unchanged, or none, stores nothing.
-    #[inline(always)]
+    #[cfg_attr(not(target_arch = "wasm32"), inline(always))]
     fn update<R>(
         &self,
         key: Fingerprint,
@@ -362,7 +362,7 @@ impl<'m> Table<'m> {
         }
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(target_arch = "wasm32"), inline(always))]
     fn walk(&self, key: Fingerprint, limit: &Limit) -> Walk<'_, 'm> {
         Walk::new(&self.parts, key, limit, self.parts.class(limit))
     }

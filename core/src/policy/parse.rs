@@ -97,6 +97,7 @@ struct Compiler<'r, 'd> {
 }
 
 /// A child of a path.
+#[inline(never)]
 fn field<'d, 'p>(path: &'p Path<'p>, name: &'p str, text: &'d str) -> Node<'d, 'p> {
     Node { text, path: Path::Field(path, name) }
 }

@@ -104,7 +104,7 @@ pub(super) struct Walk<'t, 'm> {
 }
 
 impl<'t, 'm> Walk<'t, 'm> {
-    #[inline(always)]
+    #[cfg_attr(not(target_arch = "wasm32"), inline(always))]
     pub(super) fn new(parts: &'t Parts<'m>, key: Fingerprint, limit: &Limit, class: ClassId) -> Walk<'t, 'm> {
         let tag = key.0 & ((1 << ClassId::SHIFT) - 1);
         Walk {
@@ -122,7 +122,7 @@ impl<'t, 'm> Walk<'t, 'm> {
     /// The slot of this key in its first line, if it is there and was charged
     /// under this class with an empty payload: a quick look before
     /// [`find`](Self::find), for limits whose payload is empty.
-    #[inline(always)]
+    #[cfg_attr(not(target_arch = "wasm32"), inline(always))]
     pub(super) fn find_plain(&self) -> Option<(&'m Slot, Word)> {
         let line = self.lines.get(scale(self.start, self.lines.len()))?;
         let own = |turn: usize| {
@@ -133,7 +133,7 @@ impl<'t, 'm> Walk<'t, 'm> {
     }
 
     /// The slot of this key and what it holds.
-    #[inline(always)]
+    #[cfg_attr(not(target_arch = "wasm32"), inline(always))]
     pub(super) fn find(&self) -> Option<(&'m Slot, Word)> {
         // Most keys are in their first line.
         let line = self.lines.get(scale(self.start, self.lines.len()))?;
@@ -156,7 +156,7 @@ impl<'t, 'm> Walk<'t, 'm> {
         None
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(target_arch = "wasm32"), inline(always))]
     fn look(&self, line: &'m Line) -> Look<'m> {
         for turn in 0..4 {
             let slot = &line.0[(self.first + turn) & 3];
