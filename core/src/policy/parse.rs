@@ -96,7 +96,7 @@ struct Compiler<'r, 'd> {
     unix_at_zero: Option<Nanos>,
 }
 
-/// A child of a path.
+/// A child of a path; not inlined, as it is built for each field.
 #[inline(never)]
 fn field<'d, 'p>(path: &'p Path<'p>, name: &'p str, text: &'d str) -> Node<'d, 'p> {
     Node { text, path: Path::Field(path, name) }
