@@ -45,7 +45,7 @@ use alloc::collections::VecDeque;
 use core::ops::Range;
 
 use crate::redis::resp::{Encoder, MAX_LINE, Part, Reader, Token};
-use crate::redis::script::Call;
+use crate::redis::script::{Call, Known};
 use crate::time::{NEVER, Nanos};
 
 use backoff::Backoff;
@@ -170,6 +170,12 @@ pub trait Command {
     /// Calls `each` with every argument behind the script: the number of keys,
     /// the keys, the rest.
     fn arguments(&self, each: &mut dyn FnMut(&[u8]));
+
+    /// Writes these arguments; `known` has what stood in other calls.
+    fn write(&self, command: &mut Encoder<'_>, known: &mut Known) {
+        let _ = known;
+        self.arguments(&mut |argument| command.arg(argument));
+    }
 }
 
 impl Command for Call<'_> {
@@ -183,6 +189,10 @@ impl Command for Call<'_> {
 
     fn arguments(&self, each: &mut dyn FnMut(&[u8])) {
         Call::arguments(self, each);
+    }
+
+    fn write(&self, command: &mut Encoder<'_>, known: &mut Known) {
+        known.write(self, command);
     }
 }
 
@@ -278,6 +288,7 @@ pub struct Link {
     in_flight: usize,
     transmit_bytes: usize,
     scratch: Box<[u8]>,
+    known: Known,
     input: Box<[u8]>,
     input_start: usize,
     input_end: usize,

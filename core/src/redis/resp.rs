@@ -72,13 +72,30 @@ impl<'b> Encoder<'b> {
 
     /// One more argument, any bytes.
     pub fn arg(&mut self, bytes: &[u8]) {
-        let mut digits = itoa::Buffer::new();
         self.put(b"$");
-        self.put(digits.format(bytes.len()).as_bytes());
+        self.put(itoa::Buffer::new().format(bytes.len()).as_bytes());
         self.put(b"\r\n");
         self.put(bytes);
         self.put(b"\r\n");
         self.count = self.count.saturating_add(1);
+    }
+
+    /// So many arguments more, as they were written before.
+    pub(crate) fn encoded(&mut self, bytes: &[u8], arguments: u32) {
+        self.put(bytes);
+        self.count = self.count.saturating_add(arguments);
+    }
+
+    /// How far it is written.
+    pub(crate) fn mark(&self) -> (usize, u32) {
+        (self.end, self.count)
+    }
+
+    /// What was written since, and how many arguments that is; nothing if it
+    /// did not fit.
+    pub(crate) fn since(&self, (start, count): (usize, u32)) -> (&[u8], u32) {
+        let written = self.buffer.get(start..self.end).filter(|_| !self.full);
+        (written.unwrap_or(&[]), self.count.saturating_sub(count))
     }
 
     /// One more argument, in decimal.

@@ -23,10 +23,12 @@
 
 mod arguments;
 mod digest;
+mod known;
 mod reply;
 mod strip;
 
 pub use arguments::{Refused, accepts};
+pub use known::Known;
 pub use reply::{Malformed, decode};
 
 use alloc::string::String;
@@ -62,7 +64,7 @@ pub enum Op {
         /// charged first, whether they fit or not; at most 2^32 − 1 at a time.
         owed: u64,
         /// A number that no other call has: names the holds of a concurrency
-        /// limit.
+        /// limit. Of other limits it is not told.
         id: u64,
     },
     /// Gives back units that were taken `age` ago and not used.

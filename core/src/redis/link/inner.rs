@@ -28,6 +28,7 @@ impl Link {
             in_flight,
             transmit_bytes,
             scratch: zeros(transmit_bytes.min(MAX_CALL)).ok_or(LinkError::Memory)?,
+            known: Known::new().ok_or(LinkError::Memory)?,
             input: zeros(receive_bytes).ok_or(LinkError::Memory)?,
             input_start: 0,
             input_end: 0,
@@ -58,11 +59,9 @@ impl Link {
     ) -> Result<(), Refused> {
         self.room(deadline, now)?;
         let index = call.script();
-        let script = self.setup.script(index).ok_or(Refused::TooLong)?;
         let mut command = Encoder::new(&mut self.scratch);
-        command.arg(b"EVALSHA");
-        command.arg(&script.sha1);
-        call.arguments(&mut |argument| command.arg(argument));
+        command.encoded(self.setup.evalsha(index).ok_or(Refused::TooLong)?, 2);
+        call.write(&mut command, &mut self.known);
         let bytes = command.finish().ok_or(Refused::TooLong)?;
         let entry = Entry { slot, ticket, deadline, ..entry(Kind::Call(index), Holder::Ticket, now) };
         take(&mut self.queue, self.transmit_bytes, entry, [bytes, &[]])

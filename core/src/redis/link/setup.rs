@@ -37,7 +37,12 @@ pub(super) struct Setup {
     /// What each is, and where it ends.
     ends: Box<[(Kind, usize)]>,
     scripts: Box<[Script]>,
+    /// How a call of each begins.
+    evalsha: Box<[[u8; EVALSHA]]>,
 }
+
+/// Bytes of `EVALSHA` and a digest, as arguments.
+const EVALSHA: usize = 13 + 5 + 40 + 2;
 
 impl Setup {
     pub(super) fn new(config: &LinkConfig<'_>) -> Result<Setup, LinkError> {
@@ -92,7 +97,18 @@ impl Setup {
             script.source.iter().for_each(|part| source.extend_from_slice(part.as_bytes()));
             add(Kind::Load(index), &[b"SCRIPT", b"LOAD", &source])?;
         }
+        let mut evalsha = Vec::new();
+        evalsha.try_reserve_exact(scripts.len()).map_err(|_| LinkError::Memory)?;
+        evalsha.resize(scripts.len(), [0; EVALSHA]);
+        for (room, script) in evalsha.iter_mut().zip(&scripts) {
+            let (name, digest) = room.split_at_mut(18);
+            name.copy_from_slice(b"$7\r\nEVALSHA\r\n$40\r\n");
+            let (digest, end) = digest.split_at_mut(40);
+            digest.copy_from_slice(&script.sha1);
+            end.copy_from_slice(b"\r\n");
+        }
         Ok(Setup {
+            evalsha: evalsha.into_boxed_slice(),
             bytes: bytes.into_boxed_slice(),
             ends: ends.into_boxed_slice(),
             scripts: scripts.into_boxed_slice(),
@@ -112,6 +128,11 @@ impl Setup {
     /// The script with this number.
     pub(super) fn script(&self, index: usize) -> Option<&Script> {
         self.scripts.get(index)
+    }
+
+    /// How a call of that script begins: two arguments, as they are sent.
+    pub(super) fn evalsha(&self, index: usize) -> Option<&[u8]> {
+        self.evalsha.get(index).map(|bytes| &bytes[..])
     }
 
     /// How many scripts.

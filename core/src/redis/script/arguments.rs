@@ -162,20 +162,21 @@ impl Words {
         self.word(itoa::Buffer::new().format(number).as_bytes());
     }
 
-    fn request(&mut self, op: Op) {
+    /// The number of a call is told to those that keep it.
+    fn request(&mut self, op: Op, has_names: bool) {
         match op {
             Op::Check { cost, more, share, owed, id } => {
                 self.number(cost.min(MOST));
                 self.number(more.min(MOST_MORE));
                 self.number(share.clamp(1, MOST));
                 self.number(owed.min(MOST - 1));
-                self.number(id);
+                self.number(if has_names { id } else { 0 });
             }
             Op::GiveBack { units, age, id } => {
                 self.number(units.min(MOST));
                 self.number(age / SECOND);
                 self.number(age % SECOND);
-                self.number(id);
+                self.number(if has_names { id } else { 0 });
             }
         }
     }
@@ -229,8 +230,14 @@ pub(super) fn write(call: &Call<'_>, each: &mut dyn FnMut(&[u8])) {
     for ask in call.asks {
         each(ask.key);
     }
+    write_behind_keys(call, each);
+}
+
+/// What stands behind the keys.
+pub(super) fn write_behind_keys(call: &Call<'_>, each: &mut dyn FnMut(&[u8])) {
     let mut words = Words::new();
-    words.request(call.op);
+    let has_names = call.asks.iter().any(|ask| ask.limit.algorithm() == Algorithm::Concurrency);
+    words.request(call.op, has_names);
     for (index, ask) in call.asks.iter().enumerate() {
         if index > 0 {
             words.len = 0;

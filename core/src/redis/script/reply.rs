@@ -80,11 +80,17 @@ fn bucket(limit: &Limit, integers: &[i64]) -> Option<Decision> {
     if is_denied != (wait > 0) || limit.tick != 1 {
         return None;
     }
-    let left = limit.wide_capacity().saturating_sub(u128::from(debt)) / u128::from(limit.token);
+    let remaining = match limit.capacity {
+        0 => {
+            let left = limit.wide_capacity().saturating_sub(u128::from(debt)) / u128::from(limit.token);
+            u64::try_from(left).ok()?
+        }
+        capacity => capacity.saturating_sub(debt).checked_div(limit.token)?,
+    };
     Some(Decision {
         allowed: !is_denied,
         limit: limit.limit(),
-        remaining: u64::try_from(left).ok()?,
+        remaining,
         retry_after: wait,
         reset_after: debt,
         delay: 0,
