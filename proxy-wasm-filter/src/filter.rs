@@ -114,11 +114,6 @@ impl Counts {
         }
     }
 
-    /// What Redis said to a request that waited.
-    fn answer(&self, told: Told) -> Option<&Answer> {
-        self.redis.as_ref()?.answer(told)
-    }
-
     /// Both have answered: what the pages charged goes back when Redis denied.
     fn join(
         &mut self,
@@ -258,24 +253,41 @@ impl Filter {
     /// A request that waited is answered.
     pub(crate) fn told(&mut self, told: Told, request: &mut Request) -> Action {
         request.pending = None;
+        self.stats.waited(self.clock.latest().saturating_sub(request.asked_at));
+        if let Some(ours) = request.ours.take() {
+            return self.told_both(told, &ours, request);
+        }
+        let (Some(table), Some(redis)) = (self.table.table(), &self.counts.redis) else {
+            return Action::Continue; // it was asked
+        };
+        let mut selection = Selection::default();
+        let Some(answer) = redis.told(told, &mut selection) else {
+            return Action::Continue; // it was told just now
+        };
+        self.stats.answered(&self.rules, &table, &selection, answer);
+        let is_local = &self.counts.is_local;
+        answered(&self.rules, &selection, answer, is_local, &mut request.reply, &mut self.text)
+    }
+
+    /// One that the pages admitted before. What these were charged may have to
+    /// go back, so it is looked at again.
+    #[inline(never)]
+    fn told_both(&mut self, told: Told, ours: &Answer, request: &mut Request) -> Action {
         let mut headers = Headers::default();
         let attributes = self.wanted.attributes(&request.look, &mut headers);
         match self.rules.select(&attributes, &mut self.room) {
             Ok(selection) => {
                 let Some(table) = self.table.table() else { return Action::Continue }; // it was made
                 let here = Step { table: &table, metrics: &self.metrics, now: self.clock.latest() };
-                let asked_at = request.asked_at;
-                let joined = request.ours.take().and_then(|ours| {
-                    let theirs = *self.counts.answer(told)?;
-                    Some(self.counts.join(&self.rules, &selection, Some(&ours), &theirs, asked_at, &here))
-                });
-                let Some(answer) = joined.as_ref().or_else(|| self.counts.answer(told)) else {
+                let Some(theirs) = self.counts.redis.as_ref().and_then(|redis| redis.answer(told)).copied()
+                else {
                     return Action::Continue; // it was told just now
                 };
-                self.stats.answered(&self.rules, &table, &selection, answer);
-                self.stats.waited(self.clock.latest().saturating_sub(asked_at));
+                let asked_at = request.asked_at;
+                let answer = self.counts.join(&self.rules, &selection, Some(ours), &theirs, asked_at, &here);
+                self.stats.answered(&self.rules, &table, &selection, &answer);
                 let is_local = &self.counts.is_local;
-                answered(&self.rules, &selection, answer, is_local, &mut request.reply, &mut self.text)
+                answered(&self.rules, &selection, &answer, is_local, &mut request.reply, &mut self.text)
             }
             Err(_) => Action::Continue, // it told who it comes from before
         }

@@ -145,6 +145,11 @@ impl Redis {
         self.engine.answer(told.pending)
     }
 
+    /// Its answer, and what that is about; until anything else is asked.
+    pub(crate) fn told<'s>(&'s self, told: Told, selection: &mut Selection<'s>) -> Option<&'s Answer> {
+        self.engine.answer(told.pending).filter(|_| self.engine.selection_of(told.pending, selection))
+    }
+
     /// The client of a request that waits is gone.
     pub(crate) fn cancel(&mut self, pending: Pending, here: &Here<'_, '_>) {
         self.engine.cancel(pending, here);

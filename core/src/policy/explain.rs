@@ -232,7 +232,7 @@ impl Rules {
 
     fn shown(&self, part: KeyPart, bytes: Bytes<'_>) -> KeyValue {
         let plain = match bytes {
-            Bytes::Digest(digest) => return KeyValue::Digest(digest),
+            Bytes::Digest(digest) => return KeyValue::Digest(*digest),
             Bytes::Plain(plain) => plain,
         };
         match part {
@@ -272,7 +272,7 @@ impl Rules {
 #[derive(Clone, Copy)]
 pub(crate) enum Bytes<'k> {
     Plain(&'k [u8]),
-    Digest([u8; 32]),
+    Digest(&'k [u8; 32]),
 }
 
 /// The first value of a key's bytes, and what is behind it.
@@ -280,7 +280,7 @@ pub(crate) fn value(key: &[u8]) -> Option<(Bytes<'_>, &[u8])> {
     let (&len, rest) = key.split_first()?;
     if len == 0xFF {
         let (digest, rest) = rest.split_first_chunk::<32>()?;
-        return Some((Bytes::Digest(*digest), rest));
+        return Some((Bytes::Digest(digest), rest));
     }
     let (plain, rest) = rest.split_at_checked(len.into())?;
     Some((Bytes::Plain(plain), rest))

@@ -100,7 +100,7 @@ pub fn label(rules: &Rules, layer: &Layer<'_>) -> Label {
         let comma = if first { "" } else { "," };
         first = false;
         let written = write!(label, "{comma}{}=", rules.name_of(*part)).and_then(|()| match (part, bytes) {
-            (_, Bytes::Digest(digest)) => short(&mut label, &digest),
+            (_, Bytes::Digest(digest)) => short(&mut label, digest),
             (KeyPart::Global, _) => label.write_str("all"),
             (_, Bytes::Plain([])) => label.write_str("(none)"),
             (KeyPart::Ip, Bytes::Plain(address)) => rules.write_address(&mut label, address),

@@ -79,6 +79,16 @@ impl<'r> Selection<'r> {
         self.layers.iter().take(self.count).flatten()
     }
 
+    /// Writes what was asked before, for who tells the answer. It cannot be
+    /// asked again: the keys are not known any more.
+    pub(crate) fn asked_before(&mut self, layers: impl Iterator<Item = Layer<'r>>) {
+        self.count = 0;
+        for (room, layer) in self.layers.iter_mut().zip(layers) {
+            *room = Some(layer);
+            self.count += 1; // at most all
+        }
+    }
+
     /// The limit at a place.
     #[must_use]
     pub fn layer(&self, place: usize) -> Option<&Layer<'r>> {
@@ -118,10 +128,26 @@ impl<'r> Selection<'r> {
 }
 
 impl<'r> Layer<'r> {
+    /// A limit that was asked before.
+    pub(crate) fn asked_before(
+        policy: usize,
+        index: usize,
+        limit: &'r Limit,
+        cost: u64,
+        overridden: bool,
+    ) -> Layer<'r> {
+        Layer { policy, index, limit, cost, overridden, key: &[], name: 0 }
+    }
+
     /// What it is counted under: bytes that no other limit or subject has.
     #[must_use]
     pub fn key(&self) -> &'r [u8] {
         self.key
+    }
+
+    /// The values of its subject, as its key has them.
+    pub(crate) fn values(&self) -> &'r [u8] {
+        self.key.get(self.name.saturating_add(2)..).unwrap_or(&[]) // behind the number of the limit
     }
 
     /// What its policy's penalties are counted under: the same for all its

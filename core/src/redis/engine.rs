@@ -114,6 +114,12 @@ impl Engine {
         self.store.answer(pending)
     }
 
+    /// As [`Store::selection_of`].
+    #[must_use]
+    pub fn selection_of<'s>(&'s self, pending: Pending, selection: &mut Selection<'s>) -> bool {
+        self.store.selection_of(pending, selection)
+    }
+
     /// As [`Store::layer_of`].
     #[must_use]
     pub fn layer_of(&self, pending: Pending, layer: usize) -> Option<AnsweredLayer<'_>> {

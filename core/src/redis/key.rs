@@ -182,6 +182,9 @@ pub(super) fn write_base(rules: &Rules, layer: &Layer<'_>, text: &mut KeyText) {
     text.put(b"}:");
     text.put(name);
     let room = (MAX_KEY - INDEX - PIECE).saturating_sub(text.len()); // at least 40
+    if parts.len() == 1 {
+        return;
+    }
     text.put_bounded(room, b":sha256=", |sink| {
         for (place, (part, value)) in values() {
             if place != tagged && part != KeyPart::Global {
@@ -219,10 +222,7 @@ struct Values<'k>(&'k [u8]);
 
 impl<'k> Values<'k> {
     fn of(layer: &'k Layer<'_>) -> Values<'k> {
-        let mut values = Values(layer.key());
-        values.next(); // the policy's name
-        values.next(); // which of its limits
-        values
+        Values(layer.values())
     }
 }
 
@@ -280,7 +280,7 @@ fn put_value(rules: &Rules, part: KeyPart, value: Bytes<'_>, sink: &mut dyn Sink
     let plain = match value {
         Bytes::Digest(digest) => {
             sink.put(b"sha256-");
-            return put_digest(&digest, sink);
+            return put_digest(digest, sink);
         }
         Bytes::Plain(plain) => plain,
     };
@@ -324,7 +324,8 @@ impl Write for Encoded<'_> {
 
 fn put_encoded(mut bytes: &[u8], sink: &mut dyn Sink) {
     while !bytes.is_empty() {
-        let plain = bytes.iter().position(|byte| !is_plain(*byte)).unwrap_or(bytes.len());
+        let ends = |byte: &u8| !PLAIN.get(usize::from(*byte)).is_some_and(|is_plain| *is_plain);
+        let plain = bytes.iter().position(ends).unwrap_or(bytes.len());
         let (run, rest) = bytes.split_at(plain);
         sink.put(run);
         let Some((byte, behind)) = rest.split_first() else { return };
@@ -347,6 +348,17 @@ fn hex(byte: u8, ten: u8) -> [u8; 2] {
     let digit = |nibble: u8| if nibble < 10 { b'0' + nibble } else { ten + (nibble - 10) };
     [digit(byte >> 4), digit(byte & 15)]
 }
+
+/// Which bytes are.
+static PLAIN: [bool; 256] = {
+    let mut plain = [false; 256];
+    let mut byte = 0;
+    while byte < plain.len() {
+        plain[byte] = is_plain(byte as u8); // below 256
+        byte += 1;
+    }
+    plain
+};
 
 const fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'~' | b'@' | b'/' | b'-')

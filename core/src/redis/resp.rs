@@ -72,11 +72,9 @@ impl<'b> Encoder<'b> {
 
     /// One more argument, any bytes.
     pub fn arg(&mut self, bytes: &[u8]) {
-        self.put(b"$");
-        self.put(itoa::Buffer::new().format(bytes.len()).as_bytes());
-        self.put(b"\r\n");
+        self.put_len(bytes.len());
         self.put(bytes);
-        self.put(b"\r\n");
+        self.put_end();
         self.count = self.count.saturating_add(1);
     }
 
@@ -118,6 +116,37 @@ impl<'b> Encoder<'b> {
         buffer.get_mut(1..=digits.len())?.copy_from_slice(digits);
         buffer.get_mut(digits.len() + 1..digits.len() + 3)?.copy_from_slice(b"\r\n");
         Some(buffer)
+    }
+
+    /// Most are short, and byte by byte that is little.
+    fn put_len(&mut self, len: usize) {
+        let digit = |number: usize| b'0' + number as u8; // one digit
+        match self.buffer.get_mut(self.end..self.end.saturating_add(4)) {
+            Some([kind, ones, cr, lf]) if len < 10 => {
+                (*kind, *ones, *cr, *lf) = (b'$', digit(len), b'\r', b'\n');
+                self.end = self.end.saturating_add(4);
+            }
+            Some([kind, tens, ones, cr]) if len < 100 => {
+                (*kind, *tens, *ones, *cr) = (b'$', digit(len / 10), digit(len % 10), b'\r');
+                self.end = self.end.saturating_add(4);
+                self.put(b"\n");
+            }
+            _ => {
+                self.put(b"$");
+                self.put(itoa::Buffer::new().format(len).as_bytes());
+                self.put_end();
+            }
+        }
+    }
+
+    fn put_end(&mut self) {
+        match self.buffer.get_mut(self.end..self.end.saturating_add(2)) {
+            Some([cr, lf]) => {
+                (*cr, *lf) = (b'\r', b'\n');
+                self.end = self.end.saturating_add(2);
+            }
+            _ => self.full = true,
+        }
     }
 
     fn put(&mut self, bytes: &[u8]) {

@@ -45,7 +45,7 @@ impl Known {
         let ([ask], Op::Check { cost, more: 0, share, owed: 0, .. }) = (call.asks, call.op) else {
             return arguments::write(call, &mut |argument| command.arg(argument));
         };
-        command.arg(b"1");
+        command.encoded(b"$1\r\n1\r\n", 1);
         command.arg(ask.key);
         let place = (ask.limit.hash as usize ^ cost as usize) % KEPT; // any bits will do
         let Some(room) = self.0.get_mut(place) else { return };

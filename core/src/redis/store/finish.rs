@@ -7,9 +7,9 @@ use super::flight::{Flight, Group, Held, NOBODY, Paid, Phase, of_ticket, ticket}
 use super::{AnsweredLayer, Host, Pending, Store};
 use crate::limit::Algorithm;
 use crate::metrics::StoreEvent;
-use crate::policy::Outcome;
 use crate::policy::check::Answer;
 use crate::policy::penalty::Penalties;
+use crate::policy::{Layer, Outcome, Selection};
 use crate::table::Hold;
 use crate::time::{NEVER, Nanos};
 
@@ -47,6 +47,21 @@ impl Store {
         let (place, generation, _) = of_ticket(pending.0)?;
         let flight = self.flight(place).filter(|flight| flight.generation == generation)?;
         Some(&flight.answer)
+    }
+
+    /// Writes what that answer is about, for who tells it. There are no keys:
+    /// it cannot be asked again. False if nothing was told so.
+    #[must_use]
+    pub fn selection_of<'s>(&'s self, pending: Pending, selection: &mut Selection<'s>) -> bool {
+        let flight = of_ticket(pending.0).and_then(|(place, generation, _)| {
+            self.flight(place).filter(|flight| flight.generation == generation)
+        });
+        let Some(flight) = flight else { return false };
+        let layers = flight.layers.iter().take(flight.answer.count).flatten();
+        selection.asked_before(layers.map(|held| {
+            Layer::asked_before(held.policy, held.index, &held.limit, held.cost, held.overridden)
+        }));
+        true
     }
 
     /// What a layer of that answer is about.

@@ -313,6 +313,9 @@ impl Store {
     /// The next request of this cost cannot fit before then: the store need
     /// not be asked.
     fn remember_next(&mut self, layers: &[Option<Held>], group: &Group, decisions: &[Decision], now: Nanos) {
+        if decisions.iter().all(|decision| decision.remaining >= group.cost) {
+            return; // as nearly always
+        }
         let limits = self.limits_of(layers, group);
         let waits = limits.iter().zip(decisions).enumerate();
         let waits =
