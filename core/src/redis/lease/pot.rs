@@ -157,7 +157,7 @@ impl Pot {
     }
 
     pub(super) fn has_room(&self, grant: &Grant) -> bool {
-        grant.merges || self.lots.iter().any(|lot| lot.units == 0) || self.lots[1].id == grant.id
+        grant.merges || self.lots.iter().any(|lot| lot.units == 0 || lot.id == grant.id)
     }
 
     /// Puts a grant beside the one before; the one before that has to go.
@@ -166,6 +166,10 @@ impl Pot {
         let [older, newer] = &mut self.lots;
         if newer.id == id {
             newer.units = newer.units.saturating_add(units); // more of the same call
+            return None;
+        }
+        if older.units > 0 && older.id == id {
+            older.units = older.units.saturating_add(units); // no two lots have one number
             return None;
         }
         if merges && older.units > 0 && newer.units > 0 {

@@ -45,6 +45,26 @@ fn a_hot_key_asks_for_few_of_its_requests_however_late_the_answers_are() {
     }
 }
 
+/// A call may bring units twice: those on top, and those that it was for when
+/// another limit denied. Between them others may have come.
+#[test]
+fn all_that_came_goes_back_whichever_call_brought_it_twice() {
+    for merges in [true, false] {
+        let mut leases = Leases::new(8);
+        let grant = |id: u64| Grant { units: 1, asked_at: id * MS, id, ttl: 1000 * MS, merges };
+        assert!(leases.grant(7, &grant(1), &[], 10 * MS).is_none());
+        let kept = [2, 3, 1].into_iter().filter(|id| leases.put_back(7, &grant(*id))).count() as u64;
+        let mut back = 0;
+        for now in 1..=2_000 {
+            while let Some(unspent) = leases.over(now * MS) {
+                back += unspent.units;
+                leases.went_back(&unspent);
+            }
+        }
+        assert_eq!(back, 1 + kept, "{merges}");
+    }
+}
+
 /// Every unit, by pot, and when it is over.
 fn lots(leases: &Leases) -> impl Iterator<Item = (u64, Nanos)> + '_ {
     leases.pots.iter().flat_map(|pot| pot.lots.iter().map(|lot| (lot.units, lot.expires_at)))
