@@ -6,13 +6,16 @@
 //! | cost, more, share, owed, id | of a check |
 //! | units, seconds, nanoseconds, id | of a give-back: how many, since when |
 //!
+//! Before all of it stand the numbers of the shortest way, between a `+` and a
+//! `|`: see `token_bucket.lua`.
+//!
 //! | first word | limit | further words |
 //! |---|---|---|
 //! | `t`, `l` | token or leaky bucket | unit in ns, parts of a unit (tick), units and parts of a token, burst, units and parts of a full bucket, first state of the short form or −1, TTL in ms |
 //! | `f` | fixed window | limit, seconds and nanoseconds of the period, anchor |
 //! | `w`, `s`, `c` | sliding window, sliding log, concurrency | limit, seconds and nanoseconds of the period |
 
-use super::{Ask, Call, Op};
+use super::{Call, Op};
 use crate::limit::{Algorithm, Limit, gcd};
 use crate::time::{MAX_SPAN, Nanos, SECOND};
 
@@ -131,13 +134,15 @@ fn short(limit: &Limit) -> Option<(u64, u64)> {
 
 /// One argument as it is written.
 struct Words {
-    text: [u8; 256],
+    text: [u8; 320],
     len: usize,
+    /// Where the words begin.
+    start: usize,
 }
 
 impl Words {
     fn new() -> Words {
-        Words { text: [0; 256], len: 0 }
+        Words { text: [0; 320], len: 0, start: 0 }
     }
 
     fn text(&self) -> &[u8] {
@@ -152,7 +157,7 @@ impl Words {
     }
 
     fn word(&mut self, bytes: &[u8]) {
-        if self.len > 0 {
+        if self.len > self.start {
             self.push(b" ");
         }
         self.push(bytes);
@@ -160,6 +165,25 @@ impl Words {
 
     fn number(&mut self, number: impl itoa::Integer) {
         self.word(itoa::Buffer::new().format(number).as_bytes());
+    }
+
+    /// The numbers of `token_bucket.lua`, in front of all others.
+    fn shortest_way(&mut self, limit: &Limit, cost: u64) {
+        if limit.algorithm() != Algorithm::TokenBucket || !(1..=limit.burst()).contains(&cost) {
+            return;
+        }
+        let Some((base, token)) = short(limit) else { return };
+        let take = token * cost; // cost is at most the burst, which fills in a day or so
+        self.push(b"+");
+        self.start = self.len;
+        self.number(base);
+        self.number(take + cost.min(COUNTED) * ROUND);
+        self.number(token * limit.burst() - take);
+        if cost > 1 {
+            self.number(cost);
+        }
+        self.push(b"|");
+        self.start = self.len;
     }
 
     /// The number of a call is told to those that keep it.
@@ -237,32 +261,15 @@ pub(super) fn write(call: &Call<'_>, each: &mut dyn FnMut(&[u8])) {
 pub(super) fn write_behind_keys(call: &Call<'_>, each: &mut dyn FnMut(&[u8])) {
     let mut words = Words::new();
     let has_names = call.asks.iter().any(|ask| ask.limit.algorithm() == Algorithm::Concurrency);
+    if let (Op::Check { cost, more: 0, owed: 0, .. }, [ask]) = (call.op, call.asks) {
+        words.shortest_way(ask.limit, cost);
+    }
     words.request(call.op, has_names);
     for (index, ask) in call.asks.iter().enumerate() {
         if index > 0 {
-            words.len = 0;
+            (words.len, words.start) = (0, 0);
         }
         words.limit(ask.limit);
         each(words.text());
-    }
-    if let (Op::Check { cost, more: 0, owed: 0, .. }, [ask]) = (call.op, call.asks) {
-        by_the_shortest_way(ask, cost, each);
-    }
-}
-
-/// The further arguments of `token_bucket.lua`.
-fn by_the_shortest_way(ask: &Ask<'_>, cost: u64, each: &mut dyn FnMut(&[u8])) {
-    let limit = ask.limit;
-    if limit.algorithm() != Algorithm::TokenBucket || !(1..=limit.burst()).contains(&cost) {
-        return;
-    }
-    let Some((base, token)) = short(limit) else { return };
-    let take = token * cost; // cost is at most the burst, which fills in a day or so
-    let mut number = |number: u64| each(itoa::Buffer::new().format(number).as_bytes());
-    number(base);
-    number(take + cost.min(COUNTED) * ROUND);
-    number(token * limit.burst() - take);
-    if cost > 1 {
-        number(cost);
     }
 }
