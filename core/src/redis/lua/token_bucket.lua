@@ -28,8 +28,9 @@ local base, step, most = given[1]:match('^%+(%d+) (%d+) (%d+)')
 if base and n % 1000 == 0 then
   local state = redis.pcall('INCRBY', key, step)
   if type(state) == 'number' then -- else there is another form of state, or an error to come
-    local take = step % 300e9
-    local tokens = (step - take) / 300e9 -- at most 12: more are not counted
+    local takes = step + 0
+    local take = takes % 300e9
+    local tokens = (takes - take) / 300e9 -- at most 12: more are not counted
     local cost = tokens > 1 and given[1]:match('^%+%d+ %d+ %d+ (%d+)')
     local at = state - base
     local tat = at % 300e9
@@ -59,7 +60,7 @@ if base and n % 1000 == 0 then
       if call('PTTL', key) * 1000 < debt + 1000 then call('PEXPIRE', key, given[1]:match('%d+$')) end
       return debt
     end
-    if state == step + 0 then -- there was none
+    if state == takes then -- there was none
       local full = ('%d'):format(base + tokens * 300e9 + (now + take) % 300e9)
       call('SET', key, full, 'PX', given[1]:match('%d+$'))
       return take

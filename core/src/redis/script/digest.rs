@@ -5,7 +5,7 @@ use super::ScriptId;
 
 pub(super) const fn of(script: ScriptId) -> &'static [u8; 40] {
     match script {
-        ScriptId::TokenBucket => b"8a7d6f6d493d393149a71febdad973120eb9c82a",
+        ScriptId::TokenBucket => b"5ae9c480df1d30584c9ff64bade350214a785598",
         ScriptId::LeakyBucket => b"4e3d8e8987699dc2994499fe43bf138521e570cb",
         ScriptId::FixedWindow => b"f9f7babfece3acdb0657d734591d5555d331f856",
         ScriptId::SlidingWindow => b"18f9edeaf2e1d347f9352570029764c930c1f905",
