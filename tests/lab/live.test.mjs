@@ -8,6 +8,19 @@ import { serve, violations } from "./browser.mjs";
 import { startEnvoy, startNginx } from "./gateways.mjs";
 import { faultless, inspect, launch, open } from "./visit.mjs";
 
+test("what_overlaps_is_put_in_order_together", async () => {
+  const { inOrder, settled, together } = await import("../../wasm/www/sections/live/gateway.js");
+  const one = (sent, answered, left) => ({ answer: { sent, answered, status: 200, headers: [["x-ratelimit-remaining", `${left}`]] } });
+  const [early, late, long] = [one(1, 2, 9), one(20, 30, 6), one(5, 40, 8)];
+  const between = one(21, 29, 7);
+  assert.deepEqual(settled([early, late, long, between], 35), [early], "the long one is not over for all");
+  const ready = settled([early, late, long, between], 41);
+  assert.equal(ready.length, 4);
+  const answers = inOrder(ready.map(({ answer }) => answer));
+  assert.deepEqual(answers.map(({ sent }) => sent), [1, 5, 21, 20]);
+  assert.deepEqual(answers.map((answer) => together(answer, answers)), [0, 2, 2, 2]);
+});
+
 let browser;
 before(async () => {
   browser = await launch();

@@ -79,6 +79,22 @@ export function inOrder(answers) {
   return ordered;
 }
 
+/**
+ * Of what came, what can be put in order: all that was answered before `oldest`, when the oldest request
+ * that is still under way began, and before any was sent that cannot be put in order yet.
+ * @param {{ answer: Answer }[]} came
+ */
+export function settled(came, oldest) {
+  for (let horizon = oldest; ;) {
+    const rest = came.filter(({ answer }) => answer.answered >= horizon);
+    const earliest = Math.min(horizon, ...rest.map(({ answer }) => answer.sent));
+    if (earliest === horizon) {
+      return came.filter(({ answer }) => answer.answered < horizon);
+    }
+    horizon = earliest;
+  }
+}
+
 /** How many of these answers were under way together with this one. */
 export const together = (answer, answers) =>
   answers.filter((other) => other !== answer && other.sent <= answer.answered && other.answered >= answer.sent).length;

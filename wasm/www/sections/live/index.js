@@ -3,7 +3,7 @@
 
 import { chart } from "../common/chart.js";
 import { choice, count, field, h, plural, slider, table } from "../common/parts.js";
-import { findGateway, inOrder, send, together, told } from "./gateway.js";
+import { findGateway, inOrder, send, settled, together, told } from "./gateway.js";
 import { Model } from "./model.js";
 
 const PLACES = [
@@ -120,7 +120,7 @@ function mountGateway(host, page, gateway, Rules, first) {
   /** Judges what no request that is still under way can have come before. */
   function settle() {
     const oldest = Math.min(...[...underWay].map(({ since }) => since)); // Infinity when there is none
-    const ready = came.filter(({ answer }) => answer.answered < oldest);
+    const ready = settled(came, oldest);
     if (ready.length === 0) {
       return;
     }
