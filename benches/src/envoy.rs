@@ -40,7 +40,7 @@ pub(crate) fn rows(options: &Options) -> Vec<Row> {
     if server::binary().is_none() {
         return missing("no Envoy: run .ci/envoy");
     }
-    if !built("../tollgate_filter.wasm").exists() && std::env::var_os("TOLLGATE_FILTER").is_none() {
+    if !module().exists() {
         return missing("no module: run make filter");
     }
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/build.sh");
