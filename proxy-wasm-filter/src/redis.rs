@@ -41,6 +41,9 @@ const IDLE_TICK: u32 = 100;
 /// go together with the next: of what a message costs Envoy, five parts in six
 /// are the same for one command and for many.
 const MOST: u32 = 2;
+/// So many streams are tried where nobody has asked yet and none has held. Envoy's
+/// main thread has the plugin, too, but no requests, and does not reach the bridge.
+const TRIES: u32 = 5;
 /// After so long without a request nothing is expected to be under way: 1 s.
 const QUIET: Nanos = 1_000_000_000;
 /// A call that is not answered for so long has failed, in milliseconds; the
@@ -60,6 +63,8 @@ pub(crate) struct Redis {
     /// Messages that were sent since one came.
     sent: u32,
     asked_at: Nanos,
+    /// Streams that closed.
+    closed: u32,
     tick: u32,
     report: Report,
 }
@@ -117,6 +122,7 @@ impl Redis {
             way,
             sent: 0,
             asked_at: 0,
+            closed: 0,
             tick: 0,
             report: Report::default(),
         })
@@ -207,6 +213,9 @@ impl Redis {
     /// What has to be done by now; then whatever is to be sent, is. The
     /// context that is set must be the plugin's.
     pub(crate) fn process(&mut self, here: &Here<'_, '_>) {
+        if self.is_out_of_reach() {
+            return; // until somebody asks
+        }
         self.engine.process(here);
         self.act(here);
         match self.way {
@@ -245,7 +254,12 @@ impl Redis {
         }
     }
 
+    fn is_out_of_reach(&self) -> bool {
+        self.asked_at == 0 && self.closed >= TRIES && matches!(self.way, Way::Stream(None))
+    }
+
     fn disconnected(&mut self, here: &Here<'_, '_>) {
+        self.closed = self.closed.saturating_add(1);
         self.engine.handle_disconnected(LINK, here.now);
         self.engine.process(here);
     }
@@ -274,7 +288,10 @@ impl Redis {
             }
             // Where there is no such cluster, as on Envoy's main thread, the link waits longer each time.
             match self.way {
-                Way::Stream(None) => self.engine.handle_disconnected(LINK, here.now),
+                Way::Stream(None) => {
+                    self.closed = self.closed.saturating_add(1);
+                    self.engine.handle_disconnected(LINK, here.now);
+                }
                 _ => self.engine.router_mut().handle_connected(LINK, here.now),
             }
             self.engine.process(here);

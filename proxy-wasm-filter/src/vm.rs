@@ -16,8 +16,8 @@ pub(crate) struct Vm {
     /// Room of requests that are over.
     #[expect(clippy::vec_box, reason = "it goes to and fro, and is large")]
     spare: Vec<Box<Request>>,
-    /// The log was told that a plugin is where it does nothing.
-    is_misplaced: bool,
+    /// What the log was told of plugins that are where they do nothing.
+    misplaced: Vec<&'static str>,
 }
 
 #[derive(Debug)]
@@ -38,7 +38,12 @@ const SPARE: usize = 64;
 
 impl Vm {
     pub(crate) const fn new() -> Vm {
-        Vm { plugins: Plugins(Vec::new()), requests: Requests::new(), spare: Vec::new(), is_misplaced: false }
+        Vm {
+            plugins: Plugins(Vec::new()),
+            requests: Requests::new(),
+            spare: Vec::new(),
+            misplaced: Vec::new(),
+        }
     }
 
     pub(crate) fn create(&mut self, context: u32, parent: u32) {
@@ -169,11 +174,11 @@ impl Vm {
     }
 
     /// Says once what is wrong with where a plugin is.
-    fn misplaced(&mut self, what: &str) {
-        if !self.is_misplaced {
+    fn misplaced(&mut self, what: &'static str) {
+        if !self.misplaced.contains(&what) {
+            self.misplaced.push(what);
             abi::log(Level::Error, &format!("tollgate: {what}"));
         }
-        self.is_misplaced = true;
     }
 
     pub(crate) fn delete(&mut self, context: u32) {
