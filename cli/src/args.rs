@@ -209,7 +209,7 @@ pub(crate) struct EnvoyConfigArgs {
     /// Where requests go
     #[arg(long, default_value = "127.0.0.1:8000", value_name = "HOST:PORT", value_parser = parse_address)]
     pub(crate) upstream: (String, u16),
-    /// The port to listen on
+    /// The port to listen on, of all addresses
     #[arg(long, default_value_t = 10_000, value_name = "PORT")]
     pub(crate) port: u16,
     /// The port of the admin interface, on loopback

@@ -83,6 +83,8 @@ struct Report {
     cause: String,
     /// Requests that were, until then.
     fallbacks: u64,
+    /// What Redis had answered when the last of them was.
+    replies: u64,
     looked_at: Nanos,
     told_at: Nanos,
 }
@@ -372,6 +374,7 @@ impl Redis {
         self.report.fallbacks = by_choice.into_iter().fold(0, u64::saturating_add);
         let is_well = self.engine.router().is_connected(LINK) && self.engine.state() == State::Closed;
         if self.report.fallbacks > fallbacks {
+            self.report.replies = counts.replies;
             let cause = self.cause();
             if cause != self.report.cause && here.now.saturating_sub(told_at) >= LOG_INTERVAL {
                 abi::log(
@@ -384,7 +387,7 @@ impl Redis {
                 );
                 (self.report.cause, self.report.told_at) = (cause, here.now);
             }
-        } else if is_well && !self.report.cause.is_empty() {
+        } else if is_well && counts.replies > self.report.replies && !self.report.cause.is_empty() {
             abi::log(Level::Info, &format!("tollgate: Redis (cluster {:?}) is asked again", self.cluster));
             (self.report.cause, self.report.told_at) = (String::new(), here.now);
         }
