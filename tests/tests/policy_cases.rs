@@ -87,6 +87,23 @@ fn when_one_limit_denies_the_others_are_not_charged() {
     assert_eq!(problem["violated-policies"], serde_json::json!(["route"]));
 }
 
+/// Whether they are of one policy or of two.
+#[test]
+fn of_limits_that_leave_as_much_the_one_that_is_whole_last_is_told() {
+    let [minute, day] = [r#"{ "rate": "5/m" }"#, r#"{ "rate": "5/d" }"#];
+    for limits in [[minute, day], [day, minute]] {
+        let one = format!(r#"[ {{ "name": "a", "limits": [ {} ] }} ]"#, limits.join(", "));
+        let two = limits.map(|limit| format!(r#""limits": [ {limit} ] }}"#)).join(r#", { "name": "b", "#);
+        for policies in [one, format!(r#"[ {{ "name": "a", {two} ]"#)] {
+            let gate = Gate::new(&format!(r#"{{ "policies": {policies} }}"#));
+            let selection = gate.select("", "");
+            let (fields, _) = gate.seen(&selection, &gate.ask(&selection, START));
+            assert_eq!(fields["X-RateLimit-Remaining"], "4", "{policies}");
+            assert_eq!(fields["X-RateLimit-Reset"], "17280", "{policies}");
+        }
+    }
+}
+
 /// Row 12.
 #[test]
 fn windows_keep_the_bounds_of_their_kind() {

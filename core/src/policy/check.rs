@@ -186,22 +186,31 @@ impl Answer {
     pub(crate) fn conclude(&mut self, dry: u16) {
         let denied = self.denied();
         self.allowed = !denied;
-        let layers = self.decisions.iter().zip(self.outcomes).take(self.count).enumerate();
-        let mut tightest: Option<(usize, Decision)> = None;
-        for (place, (decision, outcome)) in layers.filter(|(place, _)| dry >> place & 1 == 0) {
-            let tighter = match tightest {
-                None => true,
-                Some((_, best)) if denied => outcome == Outcome::Denied && decision.is_tighter_than(&best),
-                Some((_, best)) => decision.leaves_less_than(&best),
-            };
-            if tighter {
-                tightest = Some((place, *decision));
+        let mut tightest = None;
+        for place in (0..self.count).filter(|place| dry >> place & 1 == 0) {
+            if tightest.is_none_or(|best| self.is_tighter(place, best)) {
+                tightest = Some(place);
             }
+            let delay = self.decisions.get(place).map_or(0, |decision| decision.delay);
             if !denied {
-                self.delay = self.delay.max(decision.delay);
+                self.delay = self.delay.max(delay);
             }
         }
-        self.tightest = tightest.map(|(place, _)| place);
+        self.tightest = tightest;
+    }
+
+    /// Is this limit tighter than the other one? Only one that denied itself is
+    /// violated, whatever its decision says.
+    pub(crate) fn is_tighter(&self, place: usize, other: usize) -> bool {
+        let said = |place: usize| self.decisions().get(place).zip(self.outcomes().get(place));
+        let (Some((decision, outcome)), Some((before, other))) = (said(place), said(other)) else {
+            return false;
+        };
+        match (*outcome == Outcome::Denied, *other == Outcome::Denied) {
+            (true, true) => decision.retry_after > before.retry_after,
+            (false, false) => decision.leaves_less_than(before),
+            (denied, _) => denied,
+        }
     }
 
     /// The decision that is reported.

@@ -1,6 +1,6 @@
 //! An answer of the rules as HTTP.
 
-use super::check::{Answer, Outcome};
+use super::check::Answer;
 use super::model::Rules;
 use super::select::{Layer, Selection};
 use crate::http::{self, BufferTooSmall, Fields, Item};
@@ -82,21 +82,11 @@ impl<'a> Iterator for Items<'a> {
 impl Items<'_> {
     /// Is none of its policy's limits tighter?
     fn stands(&self, place: usize, layer: &Layer<'_>) -> bool {
-        let rank = self.rank(place);
         let mut others =
             self.selection.layers().enumerate().filter(|(_, other)| other.policy == layer.policy);
-        !others.any(|(place, other)| {
-            let other_rank = self.rank(place);
-            other_rank > rank || (other_rank == rank && other.index < layer.index)
-        })
-    }
-
-    /// The greater, the tighter; only a limit that denied itself is violated.
-    fn rank(&self, place: usize) -> Option<(bool, u64)> {
-        let decision = self.answer.decisions().get(place)?;
-        Some(match self.answer.outcomes().get(place)? {
-            Outcome::Denied => (true, decision.retry_after),
-            _ => (false, u64::MAX - decision.remaining),
+        !others.any(|(other_place, other)| {
+            self.answer.is_tighter(other_place, place)
+                || other.index < layer.index && !self.answer.is_tighter(place, other_place)
         })
     }
 }
