@@ -31,14 +31,24 @@ pub fn record<const K: usize>(
         let (Some(decision), Some(&outcome)) = (answer.decisions().first(), answer.outcomes().first()) else {
             return;
         };
-        if let (Outcome::Denied, Some(top)) = (outcome, top) {
-            top.record(table.fingerprint(layer.key()), || label(rules, layer));
-        }
+        count_key(rules, table, layer, outcome, top);
         if outcome != Outcome::Spared {
             count(rules, layer, decision, counters);
         }
     } else {
         record_several(rules, table, selection, answer, counters, top);
+    }
+}
+
+fn count_key<const K: usize>(
+    rules: &Rules,
+    table: &Table<'_>,
+    layer: &Layer<'_>,
+    outcome: Outcome,
+    top: Option<&TopKeys<K>>,
+) {
+    if let (Outcome::Denied, Some(top)) = (outcome, top) {
+        top.record(table.fingerprint(layer.key()), || label(rules, layer));
     }
 }
 
@@ -59,9 +69,7 @@ fn record_several<const K: usize>(
 ) {
     let layers = || selection.layers().zip(answer.decisions()).zip(answer.outcomes());
     for ((layer, decision), &outcome) in layers() {
-        if let (Outcome::Denied, Some(top)) = (outcome, top) {
-            top.record(table.fingerprint(layer.key()), || label(rules, layer));
-        }
+        count_key(rules, table, layer, outcome, top);
         let same = || layers().filter(|((other, _), _)| other.policy == layer.policy);
         let deciding = |outcome: Outcome| matches!(outcome, Outcome::Denied | Outcome::WouldDeny);
         let decides = if deciding(outcome) {
