@@ -63,7 +63,7 @@ pub(crate) struct Redis {
     /// Messages that were sent since one came.
     sent: u32,
     asked_at: Nanos,
-    /// Streams that closed.
+    /// Streams that closed since one brought something.
     closed: u32,
     tick: u32,
     report: Report,
@@ -175,7 +175,7 @@ impl Redis {
     pub(crate) fn message(&mut self, token: u32, bytes: Option<&[u8]>, here: &Here<'_, '_>) {
         match (&self.way, bytes) {
             (Way::Stream(Some(open)), Some(bytes)) if *open == token => {
-                self.sent = 0;
+                (self.sent, self.closed) = (0, 0);
                 self.take(bytes, here);
             }
             (Way::Stream(Some(open)), None) if *open == token => {
@@ -289,14 +289,12 @@ impl Redis {
                 continue;
             }
             // Where there is no such cluster, as on Envoy's main thread, the link waits longer each time.
-            match self.way {
-                Way::Stream(None) => {
-                    self.closed = self.closed.saturating_add(1);
-                    self.engine.handle_disconnected(LINK, here.now);
-                }
-                _ => self.engine.router_mut().handle_connected(LINK, here.now),
+            if let Way::Stream(None) = self.way {
+                self.disconnected(here);
+            } else {
+                self.engine.router_mut().handle_connected(LINK, here.now);
+                self.engine.process(here);
             }
-            self.engine.process(here);
         }
     }
 
