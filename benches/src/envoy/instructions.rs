@@ -1,17 +1,13 @@
 //! What a request costs Envoy in instructions, by callgrind: the same number
 //! whatever else the machine does. Those of the kernel are not among them.
 
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use super::server::{Contender, Server};
+use tollgate_tests::nginx::Conn;
 
-const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: bench\r\nX-User: tenant-0000000000000001\r\n\r\n";
-/// What the route answers ends so.
-const END: &[u8] = b"\r\n\r\nok";
+use super::server::{Contender, Server};
 
 /// Instructions of one of so many requests, over one connection; `None`, with
 /// a word on standard error, where valgrind is missing.
@@ -22,13 +18,12 @@ pub(super) fn instructions(contender: Contender<'_>, requests: u32) -> Option<f6
         return None;
     }
     let server = Server::under_callgrind(contender);
-    let mut client = TcpStream::connect(("127.0.0.1", server.port)).ok()?;
-    client.set_nodelay(true).ok()?;
-    ask(&mut client, 200)?; // workers' leases and caches
+    let mut client = Conn::open(server.port);
+    ask(&mut client, 200); // workers' leases and caches
     tell(&server, &["-i", "on"])?;
-    ask(&mut client, 100)?;
+    ask(&mut client, 100);
     tell(&server, &["-z"])?;
-    ask(&mut client, requests)?;
+    ask(&mut client, requests);
     tell(&server, &["-d"])?;
     for _ in 0..100 {
         if let Some(text) = server.read("counts.1")
@@ -42,18 +37,11 @@ pub(super) fn instructions(contender: Contender<'_>, requests: u32) -> Option<f6
     None
 }
 
-fn ask(client: &mut TcpStream, requests: u32) -> Option<()> {
-    let mut bytes = [0; 4096];
+fn ask(client: &mut Conn, requests: u32) {
     for _ in 0..requests {
-        client.write_all(REQUEST).ok()?;
-        let mut answer = Vec::new();
-        while !answer.ends_with(END) {
-            let count = client.read(&mut bytes).ok().filter(|count| *count > 0)?;
-            answer.extend_from_slice(bytes.get(..count)?);
-        }
-        assert!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
+        client.request("GET", "/", &[("X-User", "tenant-0000000000000001")]);
+        assert_eq!(client.response_to("GET").map(|answer| answer.status), Some(200));
     }
-    Some(())
 }
 
 fn tell(server: &Server, what: &[&str]) -> Option<()> {
