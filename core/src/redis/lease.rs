@@ -13,9 +13,12 @@
 //! twice as much as the time before, and never more than `lease.max` a grant.
 //! When a quarter is left, more is fetched before anyone has to wait; sooner,
 //! at three quarters, where answers take so long that more than that is used
-//! until they come. A request that finds nothing in the pot meanwhile has to
-//! ask by itself, and then brings a grant along: a hot key has two under way,
-//! not a call for each request.
+//! until they come. A request that finds nothing in the pot meanwhile waits
+//! for what is under way, as long as that is enough for all that wait
+//! ([`queue`]); the first for which it is not asks by itself, and brings a grant
+//! along. So a hot key has a call for each grant, not for each request. A store
+//! that gave less than it was asked for has little to spare: then each request
+//! asks, as nobody knows for how many it will do.
 //! What is unspent when its time is over goes back.
 //!
 //! A pot holds the units of two grants apart, the older of which is spent
@@ -35,9 +38,11 @@ use crate::policy::Lease;
 use crate::time::Nanos;
 use due::Due;
 use pot::Pot;
+pub use queue::{Turn, Waiter};
 
 mod due;
 mod pot;
+mod queue;
 
 /// Pots that a key may be in.
 const WAYS: usize = 8;
@@ -194,7 +199,8 @@ impl Leases {
 
     /// The call `id`, of a request of `cost`, is about to be sent; how many
     /// units to fetch on top, so that the pot then holds what the demand asks
-    /// for. 0 while another call of this key fetches.
+    /// for. 0 while another call of this key fetches, unless that is not enough
+    /// for who waits. [`ended`](Self::ended) is told how many there were.
     pub fn ask(
         &mut self,
         key: u64,
@@ -215,10 +221,11 @@ impl Leases {
         let is_urgent = pot.asking_id != 0 && pot.asking_until > now;
         let more = match is_urgent {
             false => pot.wanted(lease, now),
-            true if cost > 0 && pot.live(now) == 0 && pot.urgent_until <= now => pot.size,
+            true if cost > 0 && pot.live(now) < cost && (pot.urgent_until <= now || !pot.is_poor) => pot.size,
             true => 0,
         };
         pot.spent = pot.spent.saturating_add(cost);
+        pot.coming = pot.coming.saturating_add(more);
         match (more, is_urgent) {
             (0, _) => {}
             (_, false) => {
@@ -241,7 +248,8 @@ impl Leases {
             // A store that has none to spare is not asked for more at once.
             let pause = if grant.units == 0 { now.saturating_add(grant.ttl / 16) } else { 0 };
             (pot.asking_until, pot.asking_id) = (pause, 0);
-            pot.used_meanwhile = pot.spent.saturating_sub(pot.spent_then);
+            let used = pot.spent.saturating_add(pot.promised).saturating_sub(pot.spent_then);
+            pot.used_meanwhile = used;
         }
         if pot.urgent_id == grant.id {
             (pot.urgent_until, pot.urgent_id) = (0, 0);
@@ -411,7 +419,8 @@ impl Leases {
         self.pots.get_mut(set..set + WAYS)?.iter_mut().find(|pot| pot.key == key)
     }
 
-    /// The key's pot, or one that is made its own.
+    /// The key's pot, or one that is made its own: the least worth of those
+    /// for which nobody waits.
     fn claim(&mut self, key: u64, now: Nanos) -> Option<usize> {
         if let Some(place) = self.place(key) {
             return Some(place);
@@ -419,7 +428,8 @@ impl Leases {
         let set = self.set(key);
         let ways = self.pots.get(set..set + WAYS)?;
         let worth = |pot: &Pot| (pot.key != 0, pot.live(now) > 0, pot.touched);
-        let (way, pot) = ways.iter().enumerate().min_by_key(|(_, pot)| worth(pot))?;
+        let ways = ways.iter().enumerate().filter(|(_, pot)| pot.front().is_none());
+        let (way, pot) = ways.min_by_key(|(_, pot)| worth(pot))?;
         if pot.lots.iter().any(|lot| lot.units > 0) {
             self.evicted += 1;
         }

@@ -47,6 +47,7 @@ mod owed;
 mod refusal;
 mod replies;
 mod untold;
+mod waits;
 
 pub(crate) use begin::One;
 pub use refusal::{Refusal, RefusalReason, refusal};
@@ -260,6 +261,10 @@ pub struct Store {
     ready: usize,
     last_ready: usize,
     waiting: usize,
+    /// Those that wait for what others' calls bring, and when the first of them
+    /// has to give up, or sooner.
+    waits: usize,
+    wait_until: Nanos,
     instances: u64,
     instance: Option<u64>,
     workers: u64,
@@ -318,6 +323,8 @@ impl Store {
             ready: config.waiting,
             last_ready: config.waiting,
             waiting: 0,
+            waits: 0,
+            wait_until: Nanos::MAX,
             flights: Flight::fleet(config.waiting),
             instances: config.instances,
             instance: config.instance,

@@ -303,3 +303,31 @@ fn a_store_that_was_stopped_is_told_once() {
         assert!(owed <= 1_100, "{said}");
     }
 }
+
+/// Who waits for what another call brings waits no longer than it would have
+/// for its own, whatever becomes of that call, which may have more time.
+#[test]
+fn who_waits_for_a_call_that_is_lost_is_told_in_time() {
+    for kind in [OutageKind::Lost, OutageKind::Stopped, OutageKind::Refused, OutageKind::Failing] {
+        let more = r#""timeout": "5ms", "lease": { "max": 50, "ttl": "1s" }"#;
+        let rules = rules(&[policy("p", &token_bucket("100000/s", 100_000), more)]);
+        let selection = select(&rules, "u");
+        let mut cluster = Cluster::of(1, 7);
+        let begin = cluster.world.now() + 100 * MS;
+        cluster.world.network().plan(outage(begin, begin + 200 * MS, kind));
+        for round in 0..600 {
+            for _ in 0..20 {
+                cluster.ask(0, &rules, &selection);
+            }
+            cluster.run_for(MS / 2);
+            assert!(round < 200 || cluster.world.waiting() <= 20 * 11, "they are told");
+        }
+        let waiting = cluster.world.waiting();
+        cluster.run_for(5 * MS);
+        assert_eq!(cluster.world.waiting(), 0, "of {waiting}");
+        let waited = cluster.asked.iter().filter(|asked| asked.pending.is_some());
+        let times = waited.clone().filter_map(|asked| Some(asked.told.as_ref()?.0 - asked.at));
+        assert_eq!(times.clone().count(), waited.count(), "each is told");
+        assert!(times.clone().max().is_some_and(|longest| longest <= 5 * MS), "{:?} ns", times.max());
+    }
+}

@@ -240,3 +240,56 @@ fn a_hot_key_is_fetched_ahead() {
     let commands = cluster.world.store().commands() - commands;
     assert!(commands <= 10_000 / 25, "{commands} commands for 10,000 requests");
 }
+
+/// So many at once that a grant does not last until the next one comes: they
+/// wait for what is under way. A call for each grant, not for each request,
+/// and none waits longer than for a call of its own.
+#[test]
+fn who_finds_an_empty_pot_waits_for_what_is_under_way() {
+    let text = token_bucket("1000000/s", 1_000_000);
+    let rules = rules(&[policy("p", &text, r#""timeout": "50ms", "lease": { "max": 50, "ttl": "1s" }"#)]);
+    let selection = select(&rules, "u");
+    let mut cluster = Cluster::of(1, 7);
+    for _ in 0..500 {
+        for _ in 0..64 {
+            cluster.ask(0, &rules, &selection);
+        }
+        cluster.run_for(MS / 2);
+    }
+    cluster.settle();
+    let waited = cluster.asked.iter().filter(|asked| asked.pending.is_some()).count();
+    assert!(waited > 10_000, "{waited} of 32,000 waited: this is what is looked at");
+    assert_eq!(cluster.admitted(), 32_000);
+    let commands = cluster.world.store().commands();
+    assert!(commands < 32_000 / 25, "{commands} commands for 32,000 requests");
+    let longest = cluster.asked.iter().filter_map(|asked| Some(asked.told.as_ref()?.0 - asked.at)).max();
+    assert!(longest.is_some_and(|longest| longest <= 2 * MS), "{longest:?} ns");
+}
+
+/// The store has less than they wait for: all are told in time, and no more
+/// are admitted than there are.
+#[test]
+fn who_waits_for_more_than_there_is_is_told_in_time() {
+    for (seed, there) in [(1, 500), (2, 1_234), (3, 5_000)] {
+        let text = token_bucket(&format!("{there}/h"), there);
+        let more = r#""timeout": "50ms", "lease": { "max": 50, "ttl": "1s" }"#;
+        let rules = rules(&[policy("p", &text, more)]);
+        let selection = select(&rules, "u");
+        let mut cluster = Cluster::of(3, seed);
+        for round in 0..300 {
+            for number in 0..40 {
+                let asked = cluster.ask(number % 3, &rules, &selection);
+                if (round + number) % 11 == 0 {
+                    cluster.cancel(asked); // some do not wait for it
+                }
+            }
+            cluster.run_for(MS / 2);
+        }
+        cluster.settle();
+        assert_eq!(cluster.admitted(), cluster.granted(), "all else came back");
+        assert!(cluster.admitted() <= there + 1, "{}", cluster.admitted());
+        assert!(cluster.admitted() + 40 >= there, "{} of {there}", cluster.admitted());
+        let times = cluster.asked.iter().filter_map(|asked| Some(asked.told.as_ref()?.0 - asked.at));
+        assert!(times.clone().max().is_some_and(|longest| longest <= 6 * MS), "{:?} ns", times.max());
+    }
+}

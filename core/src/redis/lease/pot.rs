@@ -49,6 +49,15 @@ pub(super) struct Pot {
     pub(super) fell_back: bool,
     /// The store is being told, until it answers or this is over.
     pub(super) owing_until: Nanos,
+    /// Units that calls under way were told to bring.
+    pub(super) coming: u64,
+    /// Units that those need who wait.
+    pub(super) promised: u64,
+    /// Who waits, the first and the last; 0 is nobody.
+    pub(super) first_waiting: u32,
+    pub(super) last_waiting: u32,
+    /// Did the last call bring less than it was told to?
+    pub(super) is_poor: bool,
     pub(super) told: [Told; TOLD],
     /// Its turn to be looked at.
     pub(super) turn: Turn,

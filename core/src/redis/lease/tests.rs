@@ -5,43 +5,112 @@ use std::format;
 
 const MS: Nanos = 1_000_000;
 
-/// Calls of 10,000 requests, one each 30 µs, whose answers come after so
-/// many others.
-fn calls(behind: usize) -> usize {
-    let lease = Some(Lease { max: 50, ttl: 1000 * MS });
-    let mut leases = Leases::new(8);
-    let mut under_way: VecDeque<(usize, Grant)> = VecDeque::new();
-    let (mut id, mut calls) = (1, 0);
-    for number in 0..10_000 {
+/// What becomes of 10,000 requests, one each 30 µs, whose calls are answered
+/// after so many others, and bring as many units as they were told to, at most
+/// `gives` in all.
+struct Run {
+    leases: Leases,
+    under_way: VecDeque<(usize, u64, Grant)>,
+    /// Who waits, and since which request.
+    waiting: VecDeque<usize>,
+    behind: usize,
+    gives: u64,
+    calls: usize,
+    admitted: u64,
+    /// The longest that any of them waited.
+    longest: usize,
+}
+
+impl Run {
+    fn of(behind: usize, gives: u64) -> Run {
+        let (leases, under_way, waiting) = (Leases::new(8), VecDeque::new(), VecDeque::new());
+        let mut run = Run { leases, under_way, waiting, behind, gives, calls: 0, admitted: 0, longest: 0 };
+        (0..10_000 + 3 * behind).for_each(|number| run.step(number, number < 10_000));
+        assert!(run.under_way.is_empty() && run.waiting.is_empty());
+        run
+    }
+
+    fn step(&mut self, number: usize, is_request: bool) {
         let now = (1 + number as u64) * 30_000;
-        while let Some((_, grant)) = under_way.pop_front_if(|(at, _)| *at <= number) {
-            assert!(leases.grant(7, &grant, &[], now).is_none(), "nothing goes back");
-            assert!(leases.held(now) <= 100, "two grants at most");
+        while let Some((_, more, grant)) = self.under_way.pop_front_if(|(at, ..)| *at <= number) {
+            self.leases.ended(7, more, grant.units);
+            assert!(self.leases.grant(7, &grant, &[], now).is_none(), "nothing goes back");
+            self.serve(number, now);
+            assert!(self.leases.held(now) <= 100, "two grants at most");
         }
-        let cost = match leases.spend(7, 1, now) {
-            Spend::Taken { low: false, .. } | Spend::Denied { .. } => continue,
-            Spend::Taken { low: true, .. } => 0,
-            Spend::Ask => 1,
-        };
-        let units = leases.ask(7, cost, lease, id, now + 50 * MS, now);
-        assert!(units <= 50);
-        if cost + units > 0 {
-            calls += 1;
-            under_way.push_back((
-                number + behind,
-                Grant { units, asked_at: now, id, ttl: 1000 * MS, merges: true },
-            ));
-            id += 2;
+        if !is_request {
+            return;
+        }
+        match self.leases.spend(7, 1, now) {
+            Spend::Taken { low, .. } => {
+                self.admitted += 1;
+                if low {
+                    self.call(0, number, now);
+                }
+            }
+            Spend::Denied { .. } => {}
+            Spend::Ask => {
+                let own = Waiter::new(number as u32 + 1).unwrap();
+                match self.leases.wait(7, 1, own, now) {
+                    Some(_) => self.waiting.push_back(number),
+                    None => self.call(1, number, now),
+                }
+            }
         }
     }
-    calls
+
+    fn serve(&mut self, number: usize, now: Nanos) {
+        while let Some(since) = self.waiting.front().copied() {
+            let turn = self.leases.turn(7, 1, now);
+            if turn == Turn::Waits {
+                return;
+            }
+            self.waiting.pop_front();
+            let behind = self.waiting.front().and_then(|next| Waiter::new(*next as u32 + 1));
+            self.leases.leave(7, 1, None, behind);
+            self.longest = self.longest.max(number - since);
+            match turn {
+                Turn::Told(Spend::Taken { .. }) => self.admitted += 1,
+                Turn::Told(said) => panic!("{said:?}"),
+                _ => self.call(1, number, now),
+            }
+        }
+    }
+
+    fn call(&mut self, cost: u64, number: usize, now: Nanos) {
+        let id = 2 * self.calls as u64 + 1;
+        let lease = Some(Lease { max: 50, ttl: 1000 * MS });
+        let more = self.leases.ask(7, cost, lease, id, now + 50 * MS, now);
+        assert!(more <= 50);
+        if cost + more == 0 {
+            return;
+        }
+        self.calls += 1;
+        self.admitted += cost;
+        let units = more.min(self.gives);
+        self.gives -= units;
+        let grant = Grant { units, asked_at: now, id, ttl: 1000 * MS, merges: true };
+        self.under_way.push_back((number + self.behind, more, grant));
+    }
 }
 
 #[test]
 fn a_hot_key_asks_for_few_of_its_requests_however_late_the_answers_are() {
-    for (behind, most) in [(1, 400), (10, 400), (40, 500), (64, 2_000)] {
-        let calls = calls(behind);
-        assert!(calls <= most, "{calls} calls where answers are {behind} requests behind");
+    for behind in [1, 10, 40, 64, 200] {
+        let run = Run::of(behind, u64::MAX);
+        assert_eq!(run.admitted, 10_000, "each is paid");
+        assert!(run.calls <= 500 + behind, "{} calls, answers {behind} requests behind", run.calls);
+        assert!(run.longest <= behind, "nobody waits longer than for a call of its own: {}", run.longest);
+    }
+}
+
+#[test]
+fn who_waits_for_units_that_do_not_come_asks_by_itself() {
+    for (behind, gives) in [(10, 0), (40, 30), (64, 777), (200, 5_000)] {
+        let run = Run::of(behind, gives);
+        assert_eq!(run.admitted, 10_000, "each was paid, or asked");
+        assert!(run.longest <= behind, "for one call, and its own: {}", run.longest);
+        assert!(run.calls as u64 >= 10_000 - gives);
     }
 }
 

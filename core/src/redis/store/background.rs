@@ -55,13 +55,15 @@ impl Store {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Nanos> {
         let sweep = self.leases.next_over().map(|at| at.max(self.sweep_from));
-        [self.breaker.poll_timeout(), sweep].into_iter().flatten().min()
+        let wait = (self.waits > 0).then_some(self.wait_until);
+        [self.breaker.poll_timeout(), sweep, wait].into_iter().flatten().min()
     }
 
     /// Time has passed: probes the store if that is due, and gives back what
     /// was fetched and not spent.
     pub fn handle_timeout(&mut self, host: &mut Host<'_, '_>) {
         self.probe_if_due(host);
+        self.give_up_waiting(host);
         if host.now >= self.sweep_from {
             let is_taken = self.give_back_over(BATCH, host.now, host);
             self.sweep_from = host.now.saturating_add(if is_taken { SWEEP.0 } else { SWEEP.1 });

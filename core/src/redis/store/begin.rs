@@ -6,6 +6,7 @@ use super::flight::{Group, Held, Paid, Phase, pot_of};
 use super::{Host, Pending, Progress, Store, is_remote};
 use crate::decision::Decision;
 use crate::key::Fingerprint;
+use crate::limit::Limit;
 use crate::limiter::{self, MAX_LAYERS};
 use crate::metrics::StoreEvent;
 use crate::policy::check::{Asked, NONE};
@@ -119,11 +120,11 @@ impl Store {
             }
             Spend::Taken { left, low } => {
                 host.metrics.count(StoreEvent::LeaseHit);
-                (remembered(layer, self.leases.told(pot), 0, left, host.now), Outcome::Admitted, low)
+                (remembered(layer.limit, self.leases.told(pot), 0, left, host.now), Outcome::Admitted, low)
             }
             Spend::Denied { until, .. } => {
                 host.metrics.count(StoreEvent::DenialHit);
-                let decision = remembered(layer, self.leases.told(pot), 0, 0, host.now);
+                let decision = remembered(layer.limit, self.leases.told(pot), 0, 0, host.now);
                 (told_again(&decision, until, host.now), Outcome::Denied, false)
             }
         };
@@ -206,7 +207,7 @@ impl Store {
                     host.metrics.count(StoreEvent::LeaseHit);
                     let told = self.leases.told(pot_of(group.pot, piece));
                     for (place, layer) in members.enumerate() {
-                        let decision = remembered(layer, told, place, left, host.now);
+                        let decision = remembered(layer.limit, told, place, left, host.now);
                         asked.answer.set(group.first + place, decision, Outcome::Admitted);
                     }
                     return group;
@@ -227,7 +228,7 @@ impl Store {
         host.metrics.count(StoreEvent::DenialHit);
         let told = self.leases.told(pot_of(group.pot, piece));
         for (place, layer) in members.enumerate() {
-            let decision = remembered(layer, told, place, 0, host.now);
+            let decision = remembered(layer.limit, told, place, 0, host.now);
             if place == by {
                 let decision = told_again(&decision, until, host.now);
                 asked.answer.set(group.first + place, decision, denied(dry));
@@ -432,6 +433,7 @@ fn fill(
     (room.pieces, room.tried) = (policy.shards().max(1), 1);
     (room.cost, room.id) = (layer.cost, 0);
     (room.owed, room.forgotten, room.expected) = (None, false, 0);
+    (room.more, room.behind) = (0, None);
     (room.asked_at, room.deadline, room.wanted_by) = (now, deadline, deadline);
     (room.lease, room.on_store_error) = (policy.lease(), policy.on_store_error());
     Some(())
@@ -439,8 +441,8 @@ fn fill(
 
 /// A decision from what the store last said: `left` units are in the pot.
 #[inline]
-fn remembered(
-    layer: &Layer<'_>,
+pub(super) fn remembered(
+    limit: &Limit,
     told: Option<(&[Told; TOLD], Nanos)>,
     place: usize,
     left: u64,
@@ -449,8 +451,8 @@ fn remembered(
     let told = told.and_then(|(told, _)| told.get(place.min(TOLD - 1))).copied().unwrap_or_default();
     Decision {
         allowed: true,
-        limit: layer.limit.limit(),
-        remaining: told.remaining.saturating_add(left).min(layer.limit.burst()),
+        limit: limit.limit(),
+        remaining: told.remaining.saturating_add(left).min(limit.burst()),
         retry_after: 0,
         reset_after: told.reset_at.saturating_sub(now),
         delay: 0,
@@ -459,7 +461,7 @@ fn remembered(
 
 /// A denial whose wait is not over.
 #[inline]
-fn told_again(decision: &Decision, until: Nanos, now: Nanos) -> Decision {
+pub(super) fn told_again(decision: &Decision, until: Nanos, now: Nanos) -> Decision {
     let retry_after = until.saturating_sub(now).max(1);
     let reset_after = decision.reset_after.max(retry_after);
     Decision { allowed: false, remaining: 0, retry_after, reset_after, ..*decision }

@@ -147,7 +147,7 @@ impl Store {
         let Flight { groups, layers, answer, .. } = flight;
         let Some(group) = groups.get_mut(index) else { return };
         match group.paid {
-            Paid::Asked | Paid::Nothing => {}
+            Paid::Asked | Paid::Waits | Paid::Nothing => {}
             Paid::Pot => {
                 self.leases.unspend(group.pot(), group.cost);
                 self.give_back_rest(host);

@@ -11,7 +11,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::super::key::KeyText;
-use super::super::lease::Grant;
+use super::super::lease::{Grant, Waiter};
 use super::Store;
 use crate::decision::Decision;
 use crate::key::Fingerprint;
@@ -83,6 +83,8 @@ pub(super) struct Held {
 pub(super) enum Paid {
     /// It was asked, and the answer is not there.
     Asked,
+    /// Not asked: it waits for what others' calls bring into its pot.
+    Waits,
     /// From its pot.
     Pot,
     /// With the call.
@@ -113,6 +115,10 @@ pub(super) struct Group {
     /// Only this is told to the store: which of the limits, and the units
     /// that were admitted without it.
     pub(super) owed: Option<(usize, u64)>,
+    /// Units that its call was told to bring on top.
+    pub(super) more: u64,
+    /// Who waits behind it, where it waits.
+    pub(super) behind: Option<Waiter>,
     /// They are units that the store knew of and has forgotten.
     pub(super) forgotten: bool,
     /// What the store knows then, if it knows what it knew.

@@ -65,24 +65,28 @@ impl Store {
         host.metrics.count(StoreEvent::Reply);
         self.give_back_rest(host); // there is room for a call again
         let Some((place, index)) = self.asked_by(ticket) else { return };
-        let is_owed = self.with_flight(place, |store, flight| {
-            let Some(group) = flight.groups.get(index) else { return false };
+        let pot = self.with_flight(place, |store, flight| {
+            let group = flight.groups.get(index)?;
             if host.now <= group.wanted_by {
                 store.breaker.succeeded(host.now);
             }
             host.metrics.latency.record(host.now.saturating_sub(group.asked_at));
             if group.owed.is_some() {
-                return true;
+                return None;
             }
+            let pot = group.pot();
+            store.leases.ended(pot, group.more, units);
             if decisions.len() == group.count {
                 store.settle(place, flight, index, decisions, units, host);
             } else {
                 store.unanswered(place, flight, index, host);
             }
-            false
+            Some(pot)
         });
-        if is_owed == Some(true) {
-            self.owed_is_told(place, Some(decisions.first()), host);
+        match pot {
+            Some(Some(pot)) => self.serve(pot, host),
+            Some(None) => self.owed_is_told(place, Some(decisions.first()), host),
+            None => {}
         }
     }
 
@@ -99,22 +103,26 @@ impl Store {
         };
         host.metrics.count(event);
         let Some((place, index)) = self.asked_by(ticket) else { return };
-        let is_owed = self.with_flight(place, |store, flight| {
-            let Some(group) = flight.groups.get(index) else { return false };
+        let pot = self.with_flight(place, |store, flight| {
+            let group = flight.groups.get(index)?;
             if failure != Failure::Key {
                 store.note_failure(group, host);
             }
             if group.owed.is_some() {
-                return true;
+                return None;
             }
             if failure == Failure::Timeout {
                 store.release_late(&flight.layers, group, host);
             }
+            let pot = group.pot();
+            store.leases.ended(pot, group.more, 0);
             store.unanswered(place, flight, index, host);
-            false
+            Some(pot)
         });
-        if is_owed == Some(true) {
-            self.owed_is_told(place, None, host);
+        match pot {
+            Some(Some(pot)) => self.serve(pot, host),
+            Some(None) => self.owed_is_told(place, None, host),
+            None => {}
         }
     }
 
@@ -136,8 +144,9 @@ impl Store {
         }
     }
 
-    /// Asks one group; decides without the store if it cannot be asked.
-    fn ask(&mut self, place: usize, flight: &mut Flight, index: usize, host: &mut Host<'_, '_>) {
+    /// Asks one group, or lets it wait for what was asked before; decides
+    /// without the store if neither can be.
+    pub(super) fn ask(&mut self, place: usize, flight: &mut Flight, index: usize, host: &mut Host<'_, '_>) {
         let Flight { groups, layers, generation, .. } = &mut *flight;
         let Some(group) = groups.get_mut(index) else { return };
         if self.has_no_part(layers, group) {
@@ -146,18 +155,23 @@ impl Store {
             return self.settle(place, flight, index, decisions, 0, host);
         }
         if self.breaker.allows(host.now) {
+            let lease = group.lease.filter(|_| !self.drained && group.is_leasable(layers));
+            if lease.is_some() && self.wait(place, index, group, host.now) {
+                return;
+            }
             self.charge_fallback(layers, group, host);
             group.id = self.id();
             group.asked_at = host.now;
             group.paid = Paid::Asked;
-            let lease = group.lease.filter(|_| !self.drained && group.is_leasable(layers));
             let more = self.leases.ask(group.pot(), group.cost, lease, group.id, group.deadline, host.now);
+            group.more = more;
             let op = Op::Check { cost: group.cost, more, share: self.reserve(), owed: 0, id: group.id };
             let ticket = ticket(place, *generation, index);
             if self.send(ticket, layers, group, op, host) {
                 return;
             }
             host.metrics.count(StoreEvent::Failure); // as one that was sent: nobody is asked
+            self.leases.ended(group.pot(), more, 0);
             self.leases.unanswered(group.pot(), group.id);
             self.note_failure(group, host);
         } else {
@@ -183,7 +197,9 @@ impl Store {
         if more == 0 {
             return;
         }
+        group.more = more;
         let Some(place) = self.claim_flight(Phase::Background, 0, host.now) else {
+            self.leases.ended(group.pot(), more, 0);
             return self.leases.unanswered(group.pot(), group.id);
         };
         let op = Op::Check { cost: 0, more, share: self.reserve(), owed: 0, id: group.id };
@@ -193,6 +209,7 @@ impl Store {
             if store.send(ticket(place, *generation, 0), layers, group, op, host) {
                 host.metrics.count(StoreEvent::Prefetch);
             } else {
+                store.leases.ended(group.pot(), more, 0);
                 store.leases.unanswered(group.pot(), group.id);
                 store.free_flight(place, flight);
             }
@@ -261,7 +278,7 @@ impl Store {
 
     /// A piece of a divided key denied: another may still have some. True if
     /// that one was asked; when its pot paid, the group says so.
-    fn next_piece(
+    pub(super) fn next_piece(
         &mut self,
         place: usize,
         flight: &mut Flight,
@@ -408,7 +425,7 @@ impl Store {
     }
 
     /// Decides a group as its policy says for a store that is away.
-    fn decide_alone(&mut self, flight: &mut Flight, index: usize, host: &mut Host<'_, '_>) {
+    pub(super) fn decide_alone(&mut self, flight: &mut Flight, index: usize, host: &mut Host<'_, '_>) {
         flight.unanswered = flight.unanswered.saturating_sub(1);
         if flight.phase == Phase::Background {
             return;
@@ -440,7 +457,7 @@ impl Limits<'_> {
 
 impl Flight {
     /// What the store said of a group, whose limits all admitted or did not.
-    fn take(&mut self, index: usize, decisions: &[Decision], all: bool) {
+    pub(super) fn take(&mut self, index: usize, decisions: &[Decision], all: bool) {
         let Some(group) = self.groups.get(index) else { return };
         let is_dry = self.dry >> group.first & 1 == 1;
         let is_paid = group.paid == Paid::Pot;
