@@ -191,7 +191,7 @@ impl Filter {
                 pages.handle_timeout(&here.pages());
             }
             if let Some(redis) = &mut counts.redis {
-                redis.process(&here.redis());
+                redis.tick_passed(&here.redis());
             }
         });
         self.tell();

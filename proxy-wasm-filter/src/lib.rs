@@ -48,4 +48,5 @@ mod redis;
 mod request;
 mod requests;
 mod stats;
+mod ticks;
 mod vm;

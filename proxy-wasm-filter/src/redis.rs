@@ -30,6 +30,7 @@ use tollgate_core::time::Nanos;
 use crate::abi::{self, Level};
 use crate::config::{Connection, Transport};
 use crate::posts::Posts;
+use crate::ticks::Ticks;
 
 /// The one link: Envoy knows the servers, and which of them a key is on.
 const LINK: usize = 0;
@@ -66,6 +67,7 @@ pub(crate) struct Redis {
     /// Streams that closed since one brought something.
     closed: u32,
     tick: u32,
+    ticks: Ticks,
     report: Report,
 }
 
@@ -126,6 +128,7 @@ impl Redis {
             asked_at: 0,
             closed: 0,
             tick: 0,
+            ticks: Ticks::default(),
             report: Report::default(),
         })
     }
@@ -212,13 +215,26 @@ impl Redis {
         }
     }
 
-    /// What has to be done by now; then whatever is to be sent, is. The
-    /// context that is set must be the plugin's.
+    /// A tick has passed: what has to be done by now. The context that is set
+    /// must be the plugin's.
+    pub(crate) fn tick_passed(&mut self, here: &Here<'_, '_>) {
+        if self.ticks.is_look(self.tick, here.now) && !self.is_out_of_reach() {
+            self.engine.process(here);
+        }
+        self.process(here);
+    }
+
+    /// Whatever is to be sent, is. The context that is set must be the
+    /// plugin's.
     pub(crate) fn process(&mut self, here: &Here<'_, '_>) {
         if self.is_out_of_reach() {
             return; // until somebody asks
         }
-        self.engine.process(here);
+        if self.ticks.are_missing() {
+            self.engine.process(here);
+        } else {
+            self.engine.read(here);
+        }
         self.act(here);
         match self.way {
             Way::Stream(_) => self.transmit(here),
@@ -248,7 +264,7 @@ impl Redis {
         let mut rest = bytes;
         while !rest.is_empty() {
             let taken = self.engine.router_mut().handle_input(LINK, rest);
-            self.engine.process(here);
+            self.engine.read(here);
             rest = rest.get(taken..).unwrap_or(&[]);
             if taken == 0 {
                 break; // the link is closed, and says so
@@ -263,7 +279,7 @@ impl Redis {
     fn disconnected(&mut self, here: &Here<'_, '_>) {
         self.closed = self.closed.saturating_add(1);
         self.engine.handle_disconnected(LINK, here.now);
-        self.engine.process(here);
+        self.engine.read(here);
     }
 
     fn act(&mut self, here: &Here<'_, '_>) {
@@ -293,7 +309,7 @@ impl Redis {
                 self.disconnected(here);
             } else {
                 self.engine.router_mut().handle_connected(LINK, here.now);
-                self.engine.process(here);
+                self.engine.read(here);
             }
         }
     }

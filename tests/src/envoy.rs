@@ -399,6 +399,16 @@ impl Envoy {
         self.child.id()
     }
 
+    /// SIGSTOP: it stands still, with all that is under way.
+    pub fn stop(&self) {
+        self.signal(libc::SIGSTOP);
+    }
+
+    /// SIGCONT: goes on after [`stop`](Self::stop).
+    pub fn cont(&self) {
+        self.signal(libc::SIGCONT);
+    }
+
     /// A connection to the listener.
     #[must_use]
     pub fn connect(&self) -> Conn {
@@ -485,6 +495,12 @@ impl Envoy {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("a process");
         let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("a line of its memory");
         line.split_whitespace().nth(1).and_then(|number| number.parse().ok()).expect("a number")
+    }
+
+    fn signal(&self, signal: i32) {
+        let pid = i32::try_from(self.pid()).expect("a process id");
+        // SAFETY: a signal to a child that has not been waited for, so the number is still its own.
+        unsafe { libc::kill(pid, signal) };
     }
 
     /// Waits until it is ready; false when it ends instead.

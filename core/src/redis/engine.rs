@@ -147,15 +147,21 @@ impl Engine {
     /// Reads what came, and gives up what is late: after bytes came, when a
     /// connection is there or gone, and at [`poll_timeout`](Self::poll_timeout).
     pub fn process(&mut self, here: &Here<'_, '_>) {
-        self.take_events(here); // a reply that is there is in time
+        self.read(here); // a reply that is there is in time
         if self.router.poll_timeout().is_some_and(|at| at <= here.now) {
             self.router.handle_timeout(here.now);
-            self.take_events(here);
+            self.read(here);
         }
         if self.store.poll_timeout().is_some_and(|at| at <= here.now) {
             let (store, mut host) = self.split(here);
             store.handle_timeout(&mut host);
         }
+    }
+
+    /// Reads what came. What is late is left to [`process`](Self::process): for
+    /// a host that is handed replies one by one, and may have stood still.
+    pub fn read(&mut self, here: &Here<'_, '_>) {
+        self.take_events(here);
     }
 
     /// When [`process`](Self::process) has something to do by itself.

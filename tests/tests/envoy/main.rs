@@ -16,5 +16,6 @@ mod posts;
 mod redis;
 mod sharing;
 mod spoilt;
+mod still;
 mod support;
 mod update;
