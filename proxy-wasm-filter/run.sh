@@ -34,10 +34,8 @@ $(lab_conf Envoy $behind '' '' '')
 }
 TEXT
 # As anybody would make it, but on loopback only, and with the admin interface on any free port.
-"$tollgate" envoy-config "$demo/rules.json" --upstream 127.0.0.1:$behind --port "$port" \
-    --module "$root/target/tollgate_filter.wasm" --concurrency 2 |
-    sed -e 's/address: 0\.0\.0\.0,/address: 127.0.0.1,/' -e '/^admin:/s/port_value: [0-9]*/port_value: 0/' \
-        >"$home/envoy.yaml"
+"$tollgate" envoy-config "$demo/rules.json" --upstream 127.0.0.1:$behind --listen "127.0.0.1:$port" \
+    --admin-port 0 --module "$root/target/tollgate_filter.wasm" --concurrency 2 >"$home/envoy.yaml"
 
 start "$home/start.log" $behind "$nginx" -p "$home/" -c nginx.conf -e error.log -g 'daemon off;'
 rm -f "$home/admin"

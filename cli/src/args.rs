@@ -1,6 +1,6 @@
 //! Arguments and help texts. Completions and man pages are made from them too.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum, ValueHint};
@@ -198,7 +198,8 @@ pub(crate) struct ReplayArgs {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     tollgate envoy-config rules.json --upstream 127.0.0.1:8000 > envoy.yaml\n  \
-    tollgate envoy-config rules.json --upstream app:80 --redis redis:6379 --instances 3 --concurrency 4\n\n\
+    tollgate envoy-config rules.json --upstream app:80 --redis redis:6379 --instances 3 --concurrency 4\n  \
+    tollgate envoy-config rules.json --lds /etc/envoy/listeners.yaml > envoy.yaml\n\n\
     The workers of one Envoy share their counts. Policies with \"store\": \"redis\" need --redis:\n\
     Envoy's own redis_proxy then holds the connections, unless --redis-transport is post.\n\
     Exit codes: 0 it is printed, 1 the rules are wrong, 2 they could not be read.")]
@@ -209,9 +210,13 @@ pub(crate) struct EnvoyConfigArgs {
     /// Where requests go
     #[arg(long, default_value = "127.0.0.1:8000", value_name = "HOST:PORT", value_parser = parse_address)]
     pub(crate) upstream: (String, u16),
-    /// The port to listen on, of all addresses
-    #[arg(long, default_value_t = 10_000, value_name = "PORT")]
-    pub(crate) port: u16,
+    /// Where clients connect: an address of this machine, or 0.0.0.0 or [::] for all, and a port
+    #[arg(long, default_value = "0.0.0.0:10000", value_name = "ADDRESS:PORT", value_parser = parse_listen)]
+    pub(crate) listen: SocketAddr,
+    /// Put the listener, and with it the rules, into this file, which Envoy watches: the same command
+    /// with changed rules puts them in force
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) lds: Option<PathBuf>,
     /// The port of the admin interface, on loopback
     #[arg(long, default_value_t = 9901, value_name = "PORT")]
     pub(crate) admin_port: u16,
@@ -233,6 +238,9 @@ pub(crate) struct EnvoyConfigArgs {
     /// The environment variable that holds its password
     #[arg(long, requires = "redis", value_name = "VARIABLE", value_parser = parse_variable)]
     pub(crate) redis_password_env: Option<String>,
+    /// The user of its ACL that the password is of
+    #[arg(long, requires = "redis_password_env", value_name = "NAME", value_parser = parse_user)]
+    pub(crate) redis_username: Option<String>,
     /// It is reached by TLS, and this file holds who vouches for it (PEM)
     #[arg(long, requires = "redis", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) redis_ca: Option<PathBuf>,
@@ -291,6 +299,18 @@ fn parse_variable(text: &str) -> Result<String, String> {
         return Err("a name of letters, digits and underscores, up to 128".to_owned());
     }
     Ok(text.to_owned())
+}
+
+fn parse_user(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.len() > 128 || text.contains(char::is_control) {
+        return Err("1 to 128 bytes without control characters".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+fn parse_listen(text: &str) -> Result<SocketAddr, String> {
+    let listen: SocketAddr = text.parse().map_err(|_| "write it as 127.0.0.1:8080 or [::1]:8080")?;
+    if listen.port() == 0 { Err("a port is 1 to 65535".to_owned()) } else { Ok(listen) }
 }
 
 fn parse_address(text: &str) -> Result<(String, u16), String> {

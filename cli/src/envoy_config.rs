@@ -2,139 +2,233 @@
 //! from a few flags and a rules file.
 //!
 //! What Envoy is told is put together as text, so that it reads as people
-//! write it; the rules are checked as the filter will check them.
+//! write it. What the filter is told of it is read by the core first, as the
+//! filter will read it: what it would refuse is refused here.
 
+use std::fs;
 use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::Path;
 use std::process::ExitCode;
 
-use tollgate_core::key::Seed;
-use tollgate_core::policy::{Rules, Store};
+use tollgate_core::policy::plugin::Plugin;
+use tollgate_core::policy::{RuleError, Rules, Store};
 
 use crate::args::{EnvoyConfigArgs, RedisTransport};
 use crate::failure::Failure;
+use crate::rules::{in_order, lines, read, seed, shown};
 
 /// Prints the configuration; 1 if the rules are wrong.
 pub(crate) fn envoy_config(args: &EnvoyConfigArgs) -> Result<ExitCode, Failure> {
-    let read = std::fs::read_to_string(&args.rules);
-    let text = read.map_err(|error| Failure::Read { path: args.rules.clone(), error })?;
-    let wrong = |message: String| Failure::Rules(format!("{}: {message}", args.rules.display()));
-    let rules = Rules::parse_at(&text, Seed([1, 2]), 0).map_err(|errors| {
-        let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        wrong(errors.join("\n"))
-    })?;
-    if args.redis.is_none() && rules.policies().iter().any(|policy| policy.store() == Store::Redis) {
-        return Err(wrong(
-            "a policy has \"store\": \"redis\": name the server with --redis HOST:PORT".to_owned(),
-        ));
-    }
+    let text = read(&args.rules)?;
     if args.redis_cluster && args.redis_transport == RedisTransport::Post {
         return Err(Failure::Usage(
             "--redis-cluster: only by a stream; a POST leads to one server, whatever the key".to_owned(),
         ));
     }
+    let plugin = plugin(args, &text);
+    check(args, &text, &plugin)?;
+    let front = front(args, &plugin);
+    let listeners = args.lds.as_deref().map(std::path::absolute).transpose()?;
+    if let Some(path) = &listeners {
+        replace(path, &LISTENERS.replace("@front@", &item(&[LISTENER, &front].concat(), 0)))?;
+    }
     let mut out = std::io::stdout().lock();
-    out.write_all(document(args, &text).as_bytes())?;
+    out.write_all(bootstrap(args, &front, listeners.as_deref()).as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn document(args: &EnvoyConfigArgs, rules: &str) -> String {
-    let is_bridged = args.redis.is_some() && args.redis_transport == RedisTransport::Stream;
-    let variable = args.redis_password_env.as_ref().filter(|_| !is_bridged);
-    let variables = variable.map(|variable| ENVIRONMENT.replace("@variable@", variable));
-    let vm = VM
-        .replace("@module@", &args.module.display().to_string())
-        .replace("@environment@", &variables.unwrap_or_default());
-    let plugin = match args.redis {
-        Some(_) => REDIS_PLUGIN
+/// Would the filter take it? What is wrong in the rules is told with its place
+/// in their file.
+fn check(args: &EnvoyConfigArgs, rules: &str, plugin: &str) -> Result<(), Failure> {
+    if args.redis.is_none()
+        && let Ok(rules) = Rules::parse_at(rules, seed(), 0)
+        && rules.policies().iter().any(|policy| policy.store() == Store::Redis)
+    {
+        return Err(Failure::Rules(format!(
+            "{}: a policy has \"store\": \"redis\": name the server with --redis HOST:PORT",
+            shown(&args.rules)
+        )));
+    }
+    let Err(errors) = Plugin::parse(plugin, seed(), 0) else { return Ok(()) };
+    let above = plugin.lines().take_while(|line| *line != "\"rules\":").count() + 1;
+    let (inside, outside): (Vec<_>, Vec<_>) = errors.into_iter().partition(|error| error.line > above);
+    if let Some(error) = outside.first() {
+        return Err(Failure::Usage(format!("{}: {}", error.path, error.message)));
+    }
+    let inside = inside.into_iter().map(|error| RuleError {
+        line: error.line - above,
+        path: error.path.strip_prefix("rules").unwrap_or(&error.path).trim_start_matches('.').to_owned(),
+        ..error
+    });
+    let told = lines(&args.rules, &in_order(inside.collect()));
+    Err(Failure::Rules(format!("{}: the filter would refuse it:\n{}", shown(&args.rules), told.trim_end())))
+}
+
+/// Puts a file in the place of another at one instant, as Envoy wants it: what
+/// is written in place it does not see.
+fn replace(path: &Path, text: &str) -> Result<(), Failure> {
+    let failed = |error| Failure::Write { path: path.to_owned(), error };
+    let mut new = path.as_os_str().to_owned();
+    new.push(".new");
+    fs::write(&new, text).map_err(failed)?;
+    fs::rename(&new, path).map_err(failed)
+}
+
+/// What the filter is told.
+fn plugin(args: &EnvoyConfigArgs, rules: &str) -> String {
+    let redis = args.redis.as_ref().map(|_| {
+        REDIS_PLUGIN
             .replace("@connection@", &connection(args))
             .replace("@timeout@", &args.timeout_ms.to_string())
             .replace("@instances@", &args.instances.to_string())
-            .replace("@workers@", &args.concurrency.to_string()),
-        None => "{ \"rules\":\n".to_owned(),
-    };
-    let plugin = indented(&[&plugin, rules.trim_end(), "\n}"].concat(), 20);
-    let mut yaml = FRONT
+            .replace("@workers@", &args.concurrency.to_string())
+    });
+    ["{\n", &redis.unwrap_or_default(), "\"rules\":\n", rules.trim_end(), "\n}\n"].concat()
+}
+
+/// The members of the plugin's `redis` that say how to reach it.
+fn connection(args: &EnvoyConfigArgs) -> String {
+    if is_bridged(args) {
+        return r#""cluster": "tollgate_bridge""#.to_owned();
+    }
+    let given = [("username", &args.redis_username), ("password_env", &args.redis_password_env)];
+    let who = given.map(|(name, value)| {
+        value.as_ref().map_or(String::new(), |value| format!(", \"{name}\": {}", quoted(value)))
+    });
+    [r#""cluster": "redis", "transport": "post""#, &who.concat()].concat()
+}
+
+fn is_bridged(args: &EnvoyConfigArgs) -> bool {
+    args.redis.is_some() && args.redis_transport == RedisTransport::Stream
+}
+
+/// The members of the listener that clients connect to.
+fn front(args: &EnvoyConfigArgs, plugin: &str) -> String {
+    FRONT
+        .replace("@address@", &address(args.listen))
+        .replace("@plugin@", &indented(plugin, 16))
+        .replace("@vm@", &indented(&vm(args), 12))
+}
+
+fn address(socket: SocketAddr) -> String {
+    format!("{{ address: \"{}\", port_value: {} }}", socket.ip(), socket.port())
+}
+
+fn vm(args: &EnvoyConfigArgs) -> String {
+    let variable = args.redis_password_env.as_ref().filter(|_| !is_bridged(args));
+    let variables = variable.map(|variable| ENVIRONMENT.replace("@variable@", variable));
+    VM.replace("@module@", &quoted(&args.module.to_string_lossy()))
+        .replace("@environment@", &variables.unwrap_or_default())
+}
+
+/// All but the listener that clients connect to, where that has a file of its
+/// own.
+fn bootstrap(args: &EnvoyConfigArgs, front: &str, listeners: Option<&Path>) -> String {
+    let mut yaml = START
         .replace("@workers@", &args.concurrency.to_string())
-        .replace("@admin@", &args.admin_port.to_string())
-        .replace("@port@", &args.port.to_string())
-        .replace("@internal@", if is_bridged { INTERNAL } else { "" })
-        .replace("@plugin@", &plugin)
-        .replace("@vm@", &indented(&vm, 16));
-    if is_bridged {
-        yaml.push_str(&BRIDGE.replace("@vm@", &indented(&vm, 12)));
+        .replace("@admin@", &args.admin_port.to_string());
+    if let Some(path) = listeners {
+        yaml.push_str(&LDS.replace("@path@", &quoted(&path.to_string_lossy())));
+    }
+    if is_bridged(args) {
+        yaml.push_str(INTERNAL);
+    }
+    yaml.push_str("static_resources:\n");
+    let bridge = is_bridged(args).then(|| BRIDGE.replace("@vm@", &indented(&vm(args), 8)));
+    let here: Vec<&str> =
+        Some(front).filter(|_| listeners.is_none()).into_iter().chain(bridge.as_deref()).collect();
+    if !here.is_empty() {
+        yaml.push_str("  listeners:\n");
+        yaml.extend(here.iter().map(|members| item(members, 2)));
     }
     let address = |cluster: &str, (host, port): &(String, u16)| {
         cluster.replace("@host@", host).replace("@port@", &port.to_string())
     };
     yaml.push_str(&address(UPSTREAM, &args.upstream));
     let Some(redis) = &args.redis else { return yaml };
-    if is_bridged {
+    if is_bridged(args) {
         yaml.push_str(BRIDGE_CLUSTER);
         yaml.push_str(AS_TCP);
     }
     let kind = if args.redis_cluster { REDIS_CLUSTER } else { "    type: STRICT_DNS\n" };
     yaml.push_str(&address(REDIS, redis).replace("@kind@", kind));
-    if !is_bridged {
+    if !is_bridged(args) {
         yaml.push_str(AS_TCP);
         yaml.push_str(ONE_CALL);
     } else if let Some(variable) = &args.redis_password_env {
-        yaml.push_str(&PASSWORD.replace("@variable@", variable));
+        let user = args.redis_username.as_ref().map(|user| USERNAME.replace("@user@", &quoted(user)));
+        yaml.push_str(&PASSWORD.replace("@variable@", variable).replace("@user@", &user.unwrap_or_default()));
     }
     if let Some(ca) = &args.redis_ca {
-        yaml.push_str(&address(TLS, redis).replace("@ca@", &ca.display().to_string()));
+        yaml.push_str(&address(TLS, redis).replace("@ca@", &quoted(&ca.to_string_lossy())));
     }
     yaml
 }
 
+/// A string of JSON, and so of YAML.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
 fn indented(text: &str, by: usize) -> String {
-    text.lines().map(|line| format!("{:by$}{line}\n", "")).collect()
+    text.lines().map(|line| format!("{:1$}{line}\n", "", if line.is_empty() { 0 } else { by })).collect()
 }
 
-/// The members of the plugin's `redis` that say how to reach it.
-fn connection(args: &EnvoyConfigArgs) -> String {
-    match (args.redis_transport, &args.redis_password_env) {
-        (RedisTransport::Stream, _) => r#""cluster": "tollgate_bridge""#.to_owned(),
-        (RedisTransport::Post, None) => r#""cluster": "redis", "transport": "post""#.to_owned(),
-        (RedisTransport::Post, Some(variable)) => {
-            format!(r#""cluster": "redis", "transport": "post", "password_env": "{variable}""#)
-        }
-    }
+/// Members of an object as an item of a list, which is indented by so much.
+fn item(members: &str, by: usize) -> String {
+    let mut item = indented(members, by + 2);
+    item.replace_range(by..by + 2, "- ");
+    item
 }
 
-const FRONT: &str = r#"# Made by `tollgate envoy-config`. Start it with: envoy -c FILE --concurrency @workers@
+const START: &str = r#"# Made by `tollgate envoy-config`. Start it with: envoy -c FILE --concurrency @workers@
 admin: { address: { socket_address: { address: 127.0.0.1, port_value: @admin@ } } }
 stats_config:
   stats_tags: # the policy's name becomes a label of Prometheus
   - { tag_name: policy, regex: "^wasmcustom\\.tollgate\\.policy(\\.(.+))\\.(?:allowed|denied|would_deny|store_errors)$" }
-@internal@static_resources:
-  listeners:
-  - name: front
-    address: { socket_address: { address: 0.0.0.0, port_value: @port@ } }
-    filter_chains:
-    - filters:
-      - name: envoy.filters.network.http_connection_manager
+"#;
+
+const LDS: &str = "node: { id: tollgate, cluster: tollgate }
+dynamic_resources: # Envoy takes new rules when another file is moved to this name
+  lds_config: { resource_api_version: V3, path_config_source: { path: @path@ } }
+";
+
+const LISTENERS: &str =
+    "# Made by `tollgate envoy-config --lds`; once more with changed rules, and Envoy takes them.
+resources:
+@front@";
+
+const LISTENER: &str = "\"@type\": type.googleapis.com/envoy.config.listener.v3.Listener
+";
+
+const FRONT: &str = r#"name: front
+address: { socket_address: @address@ }
+filter_chains:
+- filters:
+  - name: envoy.filters.network.http_connection_manager
+    typed_config:
+      "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+      stat_prefix: front
+      use_remote_address: true # else any client's X-Forwarded-For is believed
+      route_config:
+        virtual_hosts:
+        - name: all
+          domains: ["*"]
+          routes: # a route's name, or its metadata `tollgate: { route: … }`, is `route` in the rules
+          - { name: all, match: { prefix: / }, route: { cluster: upstream } }
+      http_filters:
+      - name: envoy.filters.http.wasm
         typed_config:
-          "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
-          stat_prefix: front
-          use_remote_address: true # else any client's X-Forwarded-For is believed
-          route_config:
-            virtual_hosts:
-            - name: all
-              domains: ["*"]
-              routes: # a route's name, or its metadata `tollgate: { route: … }`, is `route` in the rules
-              - { name: all, match: { prefix: / }, route: { cluster: upstream } }
-          http_filters:
-          - name: envoy.filters.http.wasm
-            typed_config:
-              "@type": type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm
-              config:
-                name: tollgate
-                root_id: tollgate
-                configuration:
-                  "@type": type.googleapis.com/google.protobuf.StringValue
-                  value: |
-@plugin@@vm@          - name: envoy.filters.http.router
-            typed_config: { "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router }
+          "@type": type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm
+          config:
+            name: tollgate
+            root_id: tollgate
+            configuration:
+              "@type": type.googleapis.com/google.protobuf.StringValue
+              value: |
+@plugin@@vm@      - name: envoy.filters.http.router
+        typed_config: { "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router }
 "#;
 
 /// Whoever names one `vm_id` shares its counts.
@@ -149,8 +243,7 @@ const VM: &str = "vm_config:
 const ENVIRONMENT: &str = "  environment_variables: { host_env_keys: [ @variable@ ] }
 ";
 
-const REDIS_PLUGIN: &str = r#"{ "redis": { @connection@, "timeout_ms": @timeout@, "instances": @instances@, "workers": @workers@ },
-  "rules":
+const REDIS_PLUGIN: &str = r#""redis": { @connection@, "timeout_ms": @timeout@, "instances": @instances@, "workers": @workers@ },
 "#;
 
 const UPSTREAM: &str = "  clusters:
@@ -172,15 +265,18 @@ const REDIS: &str = "  - name: redis
 const PASSWORD: &str = r#"    typed_extension_protocol_options:
       envoy.filters.network.redis_proxy:
         "@type": type.googleapis.com/envoy.extensions.filters.network.redis_proxy.v3.RedisProtocolOptions
-        auth_password: { environment_variable: @variable@ }
+@user@        auth_password: { environment_variable: @variable@ }
 "#;
+
+const USERNAME: &str = "        auth_username: { inline_string: @user@ }
+";
 
 const TLS: &str = r#"    transport_socket:
       name: envoy.transport_sockets.tls
       typed_config:
         "@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext
         sni: @host@
-        common_tls_context: { validation_context: { trusted_ca: { filename: "@ca@" } } }
+        common_tls_context: { validation_context: { trusted_ca: { filename: @ca@ } } }
 "#;
 
 const INTERNAL: &str = "bootstrap_extensions:
@@ -189,24 +285,24 @@ const INTERNAL: &str = "bootstrap_extensions:
 ";
 
 /// The messages of streams to it lose their heads, and are the protocol of Redis.
-const BRIDGE: &str = "  - name: tollgate_bridge
-    internal_listener: {}
-    drain_type: MODIFY_ONLY # not while Envoy fails health checks: requests still come
-    filter_chains:
-    - filters:
-      - name: envoy.filters.network.wasm
-        typed_config:
-          \"@type\": type.googleapis.com/envoy.extensions.filters.network.wasm.v3.Wasm
-          config:
-            name: tollgate_bridge
-            root_id: tollgate_bridge
-            configuration: { \"@type\": type.googleapis.com/google.protobuf.StringValue, value: '{ \"role\": \"bridge\" }' }
-@vm@      - name: envoy.filters.network.redis_proxy
-        typed_config:
-          \"@type\": type.googleapis.com/envoy.extensions.filters.network.redis_proxy.v3.RedisProxy
-          stat_prefix: tollgate_redis
-          settings: { op_timeout: 0.25s } # policies give up sooner, by their own timeout
-          prefix_routes: { catch_all_route: { cluster: redis } }
+const BRIDGE: &str = "name: tollgate_bridge
+internal_listener: {}
+drain_type: MODIFY_ONLY # not while Envoy fails health checks: requests still come
+filter_chains:
+- filters:
+  - name: envoy.filters.network.wasm
+    typed_config:
+      \"@type\": type.googleapis.com/envoy.extensions.filters.network.wasm.v3.Wasm
+      config:
+        name: tollgate_bridge
+        root_id: tollgate_bridge
+        configuration: { \"@type\": type.googleapis.com/google.protobuf.StringValue, value: '{ \"role\": \"bridge\" }' }
+@vm@  - name: envoy.filters.network.redis_proxy
+    typed_config:
+      \"@type\": type.googleapis.com/envoy.extensions.filters.network.redis_proxy.v3.RedisProxy
+      stat_prefix: tollgate_redis
+      settings: { op_timeout: 0.25s } # policies give up sooner, by their own timeout
+      prefix_routes: { catch_all_route: { cluster: redis } }
 ";
 
 const BRIDGE_CLUSTER: &str = "  - name: tollgate_bridge

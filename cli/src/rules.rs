@@ -10,7 +10,8 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use tollgate_core::key::Seed;
-use tollgate_core::policy::{MAX_DOCUMENT, Printable, RuleError, Rules};
+use tollgate_core::pages;
+use tollgate_core::policy::{MAX_DOCUMENT, Policy, Printable, RuleError, Rules, Store};
 use tollgate_core::redis::store::{self, StoreConfig};
 
 use crate::args::{CheckArgs, TextOrJson};
@@ -42,10 +43,10 @@ pub(crate) fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
     let mut reports = Vec::new();
     let (mut wrong, mut unreadable) = (0usize, false);
     for path in &args.files {
-        let (errors, warnings) = match read(path).map(|text| Rules::parse_at(&text, seed(), 0)) {
+        let (errors, warnings) = match read(path).map(|text| Rules::parse_for(&text, seed(), 0, &accepts)) {
             Ok(Ok(rules)) => {
-                let warnings = rules.notices(true).map(|notice| notice.to_string()).collect();
-                (uncountable(&rules), warnings)
+                let notices = rules.notices(true).map(|notice| notice.to_string());
+                (Vec::new(), notices.chain(not_in_envoy(&rules)).collect())
             }
             Ok(Err(errors)) => (in_order(errors), Vec::new()),
             Err(failure) => {
@@ -79,21 +80,25 @@ pub(crate) fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
     })
 }
 
-/// A limit that Redis cannot count exactly; where it stands in the text is not
-/// known any more.
-fn uncountable(rules: &Rules) -> Vec<RuleError> {
-    let refusal = store::refusal(rules, &StoreConfig::default());
-    let error = refusal.map(|refusal| RuleError {
-        line: 1,
-        column: 1,
-        path: format!("policies[{}].limits", refusal.place),
-        message: format!("{}: {}", refusal.limit, refusal.why),
-    });
-    Vec::from_iter(error)
+/// Can Redis count what it is to count?
+fn accepts(policy: &Policy) -> Result<(), String> {
+    match policy.store() {
+        Store::Redis => store::accepts(policy, &StoreConfig::default()).map_err(|why| why.to_string()),
+        Store::Local => Ok(()),
+    }
+}
+
+/// What the Envoy filter refuses, and other hosts count.
+fn not_in_envoy(rules: &Rules) -> impl Iterator<Item = String> {
+    let local = rules.policies().iter().filter(|policy| policy.store() == Store::Local);
+    local.filter_map(|policy| {
+        let why = policy.all_limits().try_for_each(pages::accepts).err()?;
+        Some(format!("policy {}: refused by the Envoy filter: {why}", policy.name()))
+    })
 }
 
 /// In the order of the text.
-fn in_order(mut errors: Vec<RuleError>) -> Vec<RuleError> {
+pub(crate) fn in_order(mut errors: Vec<RuleError>) -> Vec<RuleError> {
     errors.sort_by_key(|error| (error.line, error.column));
     errors
 }
@@ -119,6 +124,7 @@ struct Told {
     line: usize,
     column: usize,
     path: String,
+    policy: String,
     message: String,
 }
 
@@ -127,18 +133,20 @@ fn told(errors: &[RuleError]) -> Vec<Told> {
         line: error.line,
         column: error.column,
         path: error.path.clone(),
+        policy: error.policy.clone(),
         message: error.message.clone(),
     });
     told.collect()
 }
 
 /// One line for each error, as compilers write them.
-fn lines(path: &Path, errors: &[RuleError]) -> String {
+pub(crate) fn lines(path: &Path, errors: &[RuleError]) -> String {
     let mut out = String::new();
-    for RuleError { line, column, path: field, message } in errors {
+    for RuleError { line, column, path: field, policy, message } in errors {
         let colon = if field.is_empty() { "" } else { ": " };
         let (file, field, message) = (shown(path), screen::clean(field), screen::clean(message));
-        let _ = writeln!(out, "{file}:{line}:{column}: {field}{colon}{message}");
+        let of = if policy.is_empty() { String::new() } else { format!(" (policy {policy})") };
+        let _ = writeln!(out, "{file}:{line}:{column}: {field}{colon}{message}{of}");
     }
     out
 }
@@ -155,7 +163,7 @@ pub(crate) fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-fn read(path: &Path) -> Result<String, Failure> {
+pub(crate) fn read(path: &Path) -> Result<String, Failure> {
     let failed = |error| Failure::Read { path: path.to_owned(), error };
     let mut bytes = Vec::new();
     let source: Box<dyn Read> = if is_stdin(path) {

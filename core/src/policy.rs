@@ -22,6 +22,8 @@ mod observe;
 mod overrides;
 mod parse;
 pub(crate) mod penalty;
+#[cfg(feature = "redis")]
+pub mod plugin;
 mod respond;
 mod select;
 
@@ -38,5 +40,5 @@ pub use model::{
 pub use notice::{MAX_NOTICE, Notice};
 pub use observe::{label, record};
 pub use overrides::Overrides;
-pub use parse::{DEFAULT_TIMEOUT, MAX_DOCUMENT, MAX_HEADERS, MAX_KEY_PARTS, MAX_NAME, MAX_POLICIES};
+pub use parse::{Accepts, DEFAULT_TIMEOUT, MAX_DOCUMENT, MAX_HEADERS, MAX_KEY_PARTS, MAX_NAME, MAX_POLICIES};
 pub use select::{Attributes, Layer, Missing, Selection};

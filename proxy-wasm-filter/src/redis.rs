@@ -18,6 +18,7 @@
 //! wait that grows. Without the bridge, HTTP calls are the connection:
 //! [`Posts`] says how.
 
+use tollgate_core::policy::plugin::{Connection, Transport};
 use tollgate_core::policy::{Answer, Rules, Selection};
 use tollgate_core::redis::breaker::State;
 use tollgate_core::redis::cluster::{Action, RouterConfig};
@@ -28,7 +29,7 @@ use tollgate_core::table::Hold;
 use tollgate_core::time::Nanos;
 
 use crate::abi::{self, Level};
-use crate::config::{Connection, Transport};
+use crate::config::password;
 use crate::posts::Posts;
 use crate::ticks::Ticks;
 
@@ -89,6 +90,24 @@ struct Report {
     replies: u64,
     looked_at: Nanos,
     told_at: Nanos,
+    /// That the host makes no call to the cluster.
+    is_refused: bool,
+}
+
+impl Report {
+    /// The host has made no call: most likely has it no such cluster. Said once,
+    /// at once: else it would look as if Redis were away.
+    fn refused(&mut self, cluster: &str, status: abi::Status) {
+        if !self.is_refused {
+            self.is_refused = true;
+            let message = format!(
+                "tollgate: redis.cluster: the host makes no call to {cluster:?} (status {}): has it a \
+                 cluster of this name, with a server in it?",
+                status.0
+            );
+            abi::log(Level::Warn, &message);
+        }
+    }
 }
 
 /// A request that waited and is answered.
@@ -100,16 +119,7 @@ pub(crate) struct Told {
 
 impl Redis {
     pub(crate) fn new(connection: &Connection, seed: u64) -> Result<Redis, String> {
-        let store = StoreConfig {
-            pots: connection.remembered,
-            waiting: connection.waiting,
-            holds: connection.holds,
-            // Each worker falls back to a table of its own: it counts as an instance.
-            instances: connection.instances.saturating_mul(connection.workers),
-            timeout: connection.timeout(),
-            seed,
-            ..StoreConfig::default()
-        };
+        let store = StoreConfig { seed, ..connection.store() };
         let link =
             LinkConfig { name: None, in_flight: connection.waiting.max(64), seed, ..LinkConfig::default() };
         let addresses: [&[u8]; 1] = [b"bridge:0"];
@@ -117,7 +127,7 @@ impl Redis {
         let way = match connection.transport {
             Transport::Stream => Way::Stream(None),
             Transport::Post => {
-                Way::Posts(Posts::new(connection.username.as_deref(), connection.password()?.as_deref()))
+                Way::Posts(Posts::new(connection.username.as_deref(), password(connection)?.as_deref()))
             }
         };
         Ok(Redis {
@@ -296,7 +306,8 @@ impl Redis {
                     }
                     if opens {
                         self.sent = 0;
-                        *open = abi::open_stream(&self.cluster).ok();
+                        let opened = abi::open_stream(&self.cluster);
+                        *open = opened.map_err(|status| self.report.refused(&self.cluster, status)).ok();
                     }
                 }
                 Way::Posts(posts) => posts.forget(),
@@ -356,7 +367,8 @@ impl Redis {
             }
             match abi::post(&self.cluster, &posts.body(&commands), POST_TIMEOUT) {
                 Ok(token) => posts.sent(token, &commands),
-                Err(_) => {
+                Err(status) => {
+                    self.report.refused(&self.cluster, status);
                     posts.forget();
                     self.disconnected(here);
                     self.act(here);

@@ -1,8 +1,10 @@
 //! One VM: the plugins that run in it, and the requests that are under way.
 
+use tollgate_core::policy::plugin;
+
 use crate::abi::{self, Action, Buffer, Level, Map};
 use crate::answer;
-use crate::config::Config;
+use crate::config;
 use crate::filter::Filter;
 use crate::frames::{HEAD, head};
 use crate::request::Request;
@@ -57,12 +59,12 @@ impl Vm {
     pub(crate) fn configure(&mut self, context: u32) -> bool {
         let made = abi::buffer(Buffer::Configuration)
             .map_err(|status| format!("no configuration: the host says {}", status.0))
-            .and_then(|bytes| Config::read(&bytes))
+            .and_then(|bytes| config::read(&bytes))
             .and_then(|config| match config {
-                Config::Filter(rules, counting) => {
+                plugin::Plugin::Filter(rules, counting) => {
                     Ok(Plugin::Filter(Box::new(Filter::new(context, rules, counting)?)))
                 }
-                Config::Bridge => Ok(Plugin::Bridge),
+                plugin::Plugin::Bridge => Ok(Plugin::Bridge),
             });
         match made {
             Ok(plugin) => {

@@ -48,13 +48,16 @@ pub struct Setup {
     pub environment: Vec<(String, String)>,
     /// A whole configuration in place of all of this, as YAML.
     pub whole: Option<String>,
+    /// A file of listeners that it names, and its text.
+    pub lds: Option<(PathBuf, String)>,
     /// May another process take over ([`Envoy::hot_restart`])?
     pub restartable: bool,
     /// Does the log tell each call between Envoy and its VMs?
     pub traced: bool,
 }
 
-/// The ports that stand in a [whole](Setup::whole) configuration for those that Envoy is given: of
+/// The ports that stand in a [whole](Setup::whole) configuration, and in its
+/// [listeners](Setup::lds), for those that Envoy is given: of
 /// the listener, and of the admin interface.
 pub const STAND_INS: [u16; 2] = [65_001, 65_002];
 
@@ -78,6 +81,7 @@ impl Setup {
             watched: false,
             environment: Vec::new(),
             whole: None,
+            lds: None,
             restartable: false,
             traced: false,
         }
@@ -187,11 +191,15 @@ impl Setup {
     fn launch_at(&self, dir: PathBuf, [port, admin]: [u16; 2], follows: Option<u32>) -> Envoy {
         let base_id = follows.unwrap_or_else(fresh_base_id);
         let file = dir.join(if self.whole.is_some() { "envoy.yaml" } else { "envoy.json" });
+        let with_ports = |yaml: &str| {
+            let [front, back] = STAND_INS.map(|port| port.to_string());
+            yaml.replace(&front, &port.to_string()).replace(&back, &admin.to_string())
+        };
+        if let Some((file, yaml)) = &self.lds {
+            fs::write(file, with_ports(yaml)).unwrap();
+        }
         let text = match &self.whole {
-            Some(yaml) => {
-                let [front, back] = STAND_INS.map(|port| port.to_string());
-                yaml.replace(&front, &port.to_string()).replace(&back, &admin.to_string())
-            }
+            Some(yaml) => with_ports(yaml),
             None => self.document(&dir, port, admin).to_string(),
         };
         fs::write(&file, text).unwrap();

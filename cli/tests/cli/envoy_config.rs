@@ -8,11 +8,21 @@ const RULES: &str =
 #[test]
 fn a_configuration_has_what_the_flags_say() {
     let local = file("envoy-local.json", RULES.as_bytes());
-    let run = tollgate(&["envoy-config", local.to_str().unwrap(), "--upstream", "app:81", "--port", "7777"]);
+    let run = tollgate(&[
+        "envoy-config",
+        local.to_str().unwrap(),
+        "--upstream",
+        "app:81",
+        "--listen",
+        "[::1]:7777",
+    ]);
     assert_eq!(run.code, 0, "{}", run.stderr);
-    for piece in
-        [RULES, "address: app, port_value: 81", "port_value: 7777", "/etc/envoy/tollgate_filter.wasm"]
-    {
+    for piece in [
+        RULES,
+        "address: app, port_value: 81",
+        "address: \"::1\", port_value: 7777",
+        "/etc/envoy/tollgate_filter.wasm",
+    ] {
         assert!(run.stdout.contains(piece), "{piece}: {}", run.stdout);
     }
     assert!(!run.stdout.contains("redis_proxy") && !run.stdout.contains("internal_listener"));
@@ -54,6 +64,70 @@ fn a_configuration_has_what_the_flags_say() {
 }
 
 #[test]
+fn who_asks_redis_is_said_by_the_host_or_by_the_filter() {
+    let rules = RULES.replace("\"key\"", "\"store\": \"redis\", \"key\"");
+    let shared = file("envoy-user.json", rules.as_bytes());
+    let with = |more: &[&str]| {
+        let base = ["envoy-config", shared.to_str().unwrap(), "--redis", "store:1"];
+        tollgate(&[&base[..], more].concat())
+    };
+    let who = ["--redis-username", "g\"ate", "--redis-password-env", "WORD"];
+    let run = with(&who);
+    let told = "auth_username: { inline_string: \"g\\\"ate\" }\n        auth_password: { environment_variable: WORD }";
+    assert!(run.stdout.contains(told), "{}", run.stdout);
+    let run = with(&[&who[..], &["--redis-transport", "post"]].concat());
+    assert!(run.stdout.contains(r#""username": "g\"ate", "password_env": "WORD""#), "{}", run.stdout);
+    let run = with(&who[..2]);
+    assert!(run.code == 2 && run.stderr.contains("--redis-password-env"), "{}", run.stderr);
+    assert_eq!(with(&["--redis-username", "", "--redis-password-env", "WORD"]).code, 2);
+}
+
+#[test]
+fn listeners_go_into_a_file_of_their_own() {
+    let local = file("envoy-lds.json", RULES.as_bytes());
+    let path = local.with_extension("listeners.yaml");
+    let into = |path: &str| tollgate(&["envoy-config", local.to_str().unwrap(), "--lds", path]);
+    for _ in 0..2 {
+        let run = into(path.to_str().unwrap());
+        assert_eq!(run.code, 0, "{}", run.stderr);
+        let named = format!("path_config_source: {{ path: {path:?} }}");
+        assert!(run.stdout.contains(&named) && run.stdout.contains("node: {"), "{}", run.stdout);
+        assert!(!run.stdout.contains("listeners:") && !run.stdout.contains(RULES), "{}", run.stdout);
+        let listeners = std::fs::read_to_string(&path).unwrap();
+        assert!(listeners.contains("resources:\n- \"@type\"") && listeners.contains(RULES), "{listeners}");
+    }
+    let run = into("/nowhere/listeners.yaml");
+    assert_eq!((run.code, run.stdout.as_str()), (2, ""));
+    assert!(run.stderr.contains("cannot write /nowhere/listeners.yaml"), "{}", run.stderr);
+}
+
+#[test]
+fn what_the_filter_would_refuse_is_refused() {
+    let log = RULES.replace(r#""rate": "10/s""#, r#""algorithm": "sliding_log", "rate": "5000/m""#);
+    let log = log.replace("\"policies\"", "\n \"policies\"");
+    let long = file("envoy-long.json", log.as_bytes());
+    let long = long.to_str().unwrap();
+    let why = "limit: 5000 is above 1024, the most of a sliding_log or concurrency limit in shared pages";
+    for more in [&[][..], &["--redis", "a:1"]] {
+        let run = tollgate(&[&["envoy-config", long][..], more].concat());
+        assert_eq!((run.code, run.stdout.as_str()), (1, ""));
+        let told = format!("{long}:2:16: policies[0]: {why} (policy all)");
+        assert!(run.stderr.contains(&told), "{}", run.stderr);
+    }
+    // Other hosts count it.
+    let run = tollgate(&["rules", "check", long]);
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    let told = format!("{long}: policy all: refused by the Envoy filter: {why}");
+    assert!(run.stderr.contains(&told), "{}", run.stderr);
+
+    let good = file("envoy-many.json", RULES.as_bytes());
+    let flags = ["--redis", "a:1", "--instances", "1000", "--concurrency", "11"];
+    let run = tollgate(&[&["envoy-config", good.to_str().unwrap()][..], &flags].concat());
+    assert_eq!((run.code, run.stdout.as_str()), (2, ""));
+    assert!(run.stderr.contains("redis: instances × workers: 11000 is above 10000"), "{}", run.stderr);
+}
+
+#[test]
 fn wrong_rules_and_wrong_flags_are_told() {
     let bad = file("envoy-bad.json", RULES.replace("10/s", "10/fortnight").as_bytes());
     let bad = bad.to_str().unwrap();
@@ -62,6 +136,9 @@ fn wrong_rules_and_wrong_flags_are_told() {
     assert!(run.stderr.contains("policies[0].limits[0].rate"), "{}", run.stderr);
     for upstream in ["app", "app:99999", "a b:80", ":80", "{x}:80"] {
         assert_eq!(tollgate(&["envoy-config", bad, "--upstream", upstream]).code, 2, "{upstream}");
+    }
+    for listen in ["8080", "localhost:8080", "127.0.0.1:0", "::1:80"] {
+        assert_eq!(tollgate(&["envoy-config", bad, "--listen", listen]).code, 2, "{listen}");
     }
     let good = file("envoy-good.json", RULES.as_bytes());
     let with = |flags: &[&str]| tollgate(&[&["envoy-config", good.to_str().unwrap()], flags].concat());

@@ -13,9 +13,11 @@ use core::fmt;
 use serde_core::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::parse::MAX_DOCUMENT;
+
 /// What is wrong with a document, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("line {line}, column {column}: {}{message}", At(.path))]
+#[error("line {line}, column {column}: {}{message}{}", At(.path), Of(.policy))]
 pub struct RuleError {
     /// From 1.
     pub line: usize,
@@ -23,6 +25,9 @@ pub struct RuleError {
     pub column: usize,
     /// The field, such as `policies[3].limits[0].rate`; empty for the whole.
     pub path: String,
+    /// The name of the policy that the field belongs to; empty where it belongs
+    /// to none, or to one without a name.
+    pub policy: String,
     /// What is wrong, and what is legal.
     pub message: String,
 }
@@ -32,6 +37,14 @@ struct At<'p>(&'p str);
 impl fmt::Display for At<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() { Ok(()) } else { write!(f, "{}: ", self.0) }
+    }
+}
+
+struct Of<'n>(&'n str);
+
+impl fmt::Display for Of<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() { Ok(()) } else { write!(f, " (policy {})", self.0) }
     }
 }
 
@@ -76,6 +89,11 @@ impl<'d> Reader<'d> {
 
     /// The whole document, if it is JSON at all.
     pub(super) fn root(&mut self) -> Option<Node<'d, 'static>> {
+        if self.text.len() > MAX_DOCUMENT {
+            let message = format!("{} bytes; at most {MAX_DOCUMENT} are legal", self.text.len());
+            self.fail_at(self.text, Path::Root, message);
+            return None;
+        }
         match serde_json::from_str::<&RawValue>(self.text) {
             Ok(raw) => Some(Node { text: raw.get(), path: Path::Root }),
             Err(error) => {
@@ -84,6 +102,7 @@ impl<'d> Reader<'d> {
                     line: error.line().max(1),
                     column: error.column().max(1),
                     path: String::new(),
+                    policy: String::new(),
                     message: format!("not JSON: {message}"),
                 });
                 None
@@ -103,6 +122,18 @@ impl<'d> Reader<'d> {
         self.errors.is_empty()
     }
 
+    /// How many errors there are so far, for [`name_since`](Self::name_since).
+    pub(super) fn mark(&self) -> usize {
+        self.errors.len()
+    }
+
+    /// The errors since that mark belong to this policy.
+    pub(super) fn name_since(&mut self, mark: usize, policy: &str) {
+        for error in self.errors.iter_mut().skip(mark) {
+            error.policy = policy.to_string();
+        }
+    }
+
     fn fail_at(&mut self, at: &str, path: Path<'_>, message: String) {
         if self.errors.len() >= MAX_ERRORS {
             return;
@@ -115,6 +146,7 @@ impl<'d> Reader<'d> {
             line: before.matches('\n').count() + 1,
             column: before.get(line_start..).map_or(0, |line| line.chars().count()) + 1,
             path: path.to_string(),
+            policy: String::new(),
             message,
         });
     }
@@ -175,6 +207,22 @@ impl<'d> Reader<'d> {
             self.fail(node, format!("expected a whole number from {least} to {most}, found {found}"));
         }
         value
+    }
+
+    /// One of several words.
+    pub(super) fn choice<T: Copy>(&mut self, node: Node<'d, '_>, legal: &[(&str, T)]) -> Option<T> {
+        let words: Vec<_> = legal.iter().map(|(word, _)| *word).collect();
+        let place = self.word(node, &words)?;
+        legal.get(place).map(|(_, value)| *value)
+    }
+
+    fn word(&mut self, node: Node<'d, '_>, legal: &[&str]) -> Option<usize> {
+        let word = self.string(node)?;
+        let found = legal.iter().position(|legal| *legal == word);
+        if found.is_none() {
+            self.fail(node, format!("expected one of {}", legal.join(", ")));
+        }
+        found
     }
 
     /// What is left of an object is not known.

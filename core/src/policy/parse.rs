@@ -58,7 +58,7 @@ impl Rules {
     /// assert!(errors[0].to_string().starts_with("line 1, column 14: policys: unknown field"));
     /// ```
     pub fn parse(text: &str, seed: Seed) -> Result<Rules, Vec<RuleError>> {
-        Self::compile(text, seed, None)
+        Self::compile(text, seed, None, &|_| Ok(()))
     }
 
     /// As [`parse`](Self::parse), for a host that knows the UNIX time, in
@@ -68,18 +68,33 @@ impl Rules {
     /// # Errors
     /// As for [`parse`](Self::parse).
     pub fn parse_at(text: &str, seed: Seed, unix_at_zero: Nanos) -> Result<Rules, Vec<RuleError>> {
-        Self::compile(text, seed, Some(unix_at_zero))
+        Self::compile(text, seed, Some(unix_at_zero), &|_| Ok(()))
     }
 
-    fn compile(text: &str, seed: Seed, unix_at_zero: Option<Nanos>) -> Result<Rules, Vec<RuleError>> {
+    /// As [`parse_at`](Self::parse_at), for a host that cannot count whatever
+    /// the format allows: `accepts` says of a policy why not, and that is an
+    /// error at the policy.
+    ///
+    /// # Errors
+    /// As for [`parse`](Self::parse), and those.
+    pub fn parse_for(
+        text: &str,
+        seed: Seed,
+        unix_at_zero: Nanos,
+        accepts: &Accepts<'_>,
+    ) -> Result<Rules, Vec<RuleError>> {
+        Self::compile(text, seed, Some(unix_at_zero), accepts)
+    }
+
+    fn compile(
+        text: &str,
+        seed: Seed,
+        unix_at_zero: Option<Nanos>,
+        accepts: &Accepts<'_>,
+    ) -> Result<Rules, Vec<RuleError>> {
         let mut reader = Reader::new(text);
-        if text.len() > MAX_DOCUMENT {
-            let whole = Node { text: text.get(..0).unwrap_or(""), path: Path::Root };
-            reader.fail(whole, format!("{} bytes; at most {MAX_DOCUMENT} are legal", text.len()));
-            return Err(reader.finish());
-        }
         let Some(root) = reader.root() else { return Err(reader.finish()) };
-        let rules = Compiler { reader: &mut reader, headers: Vec::new(), seed, unix_at_zero }.rules(root);
+        let rules = compile(&mut reader, root, seed, unix_at_zero, accepts);
         match rules {
             Some(rules) if reader.is_clean() => Ok(rules),
             _ => Err(reader.finish()),
@@ -89,16 +104,31 @@ impl Rules {
 
 mod limits;
 
+/// Why a host cannot count a policy, with what it could.
+pub type Accepts<'a> = dyn Fn(&Policy) -> Result<(), String> + 'a;
+
+/// The rules at this place of a document.
+pub(super) fn compile<'d>(
+    reader: &mut Reader<'d>,
+    root: Node<'d, '_>,
+    seed: Seed,
+    unix_at_zero: Option<Nanos>,
+    accepts: &Accepts<'_>,
+) -> Option<Rules> {
+    Compiler { reader, headers: Vec::new(), seed, unix_at_zero, accepts }.rules(root)
+}
+
 struct Compiler<'r, 'd> {
     reader: &'r mut Reader<'d>,
     headers: Vec<String>,
     seed: Seed,
     unix_at_zero: Option<Nanos>,
+    accepts: &'r Accepts<'r>,
 }
 
 /// A child of a path; not inlined, as it is built for each field.
 #[inline(never)]
-fn field<'d, 'p>(path: &'p Path<'p>, name: &'p str, text: &'d str) -> Node<'d, 'p> {
+pub(super) fn field<'d, 'p>(path: &'p Path<'p>, name: &'p str, text: &'d str) -> Node<'d, 'p> {
     Node { text, path: Path::Field(path, name) }
 }
 
@@ -160,6 +190,11 @@ impl<'d> Compiler<'_, 'd> {
     fn add(&mut self, node: Node<'d, '_>, policy: Policy, policies: &mut Vec<Policy>) {
         if policies.iter().any(|earlier| earlier.name == policy.name) {
             self.reader.fail(node, format!("the name {:?} is taken by an earlier policy", policy.name));
+        }
+        if let Err(why) = (self.accepts)(&policy) {
+            let mark = self.reader.mark();
+            self.reader.fail(node, why);
+            self.reader.name_since(mark, &policy.name);
         }
         policies.push(policy);
     }
@@ -268,6 +303,7 @@ impl<'d> Compiler<'_, 'd> {
     }
 
     fn policy(&mut self, node: Node<'d, '_>, identity: &Identity, is_default: bool) -> Option<Policy> {
+        let mark = self.reader.mark();
         let mut object = self.reader.object(node)?;
         let at = object.path();
         let name = if is_default {
@@ -319,6 +355,7 @@ impl<'d> Compiler<'_, 'd> {
             self.reader.fail(field(&at, "shards", text), message);
         }
         let name = name?;
+        self.reader.name_since(mark, &name);
         Some(Policy {
             prefix: super::key::prefix(&name),
             name,
@@ -473,13 +510,7 @@ impl<'d> Compiler<'_, 'd> {
     ) -> Option<T> {
         let at = object.path();
         let node = field(&at, name, object.take(name)?);
-        let word = self.reader.string(node)?;
-        let found = legal.iter().find(|(legal, _)| *legal == word).map(|(_, value)| *value);
-        if found.is_none() {
-            let words: Vec<_> = legal.iter().map(|(word, _)| *word).collect();
-            self.reader.fail(node, format!("expected one of {}", words.join(", ")));
-        }
-        found
+        self.reader.choice(node, legal)
     }
 
     /// A span of time, written as `5ms` or `15m`.

@@ -50,7 +50,7 @@ mod untold;
 mod waits;
 
 pub(crate) use begin::One;
-pub use refusal::{Refusal, RefusalReason, refusal};
+pub use refusal::{Refusal, RefusalReason, Uncountable, accepts, refusal};
 
 /// Who carries calls to the store: a link, a router of links, a pool of
 /// connections, a simulated network.

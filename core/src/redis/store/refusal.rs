@@ -39,18 +39,37 @@ impl core::fmt::Display for Refusal<'_> {
     }
 }
 
+/// The limit of a policy that is refused, and why.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("{limit}: {why}")]
+pub struct Uncountable<'r> {
+    /// The limit.
+    pub limit: &'r Limit,
+    /// Why.
+    pub why: RefusalReason,
+}
+
 /// Can the store count every limit that is to be counted there, in this
 /// region's part, and this machine its piece while the store is away? The
 /// first limit that it cannot. Ask when rules are loaded.
 #[must_use]
 pub fn refusal<'r>(rules: &'r Rules, config: &StoreConfig) -> Option<Refusal<'r>> {
     let remote = rules.policies().iter().enumerate().filter(|(_, policy)| is_remote(policy));
-    let mut limits =
-        remote.flat_map(|(place, policy)| policy.all_limits().map(move |limit| (place, policy, limit)));
-    limits.find_map(|(place, policy, limit)| {
-        let why = countable(policy, limit, config).err()?;
+    let mut policies = remote.map(|(place, policy)| (place, policy, accepts(policy, config)));
+    policies.find_map(|(place, policy, accepted)| {
+        let Uncountable { limit, why } = accepted.err()?;
         Some(Refusal { place, policy: policy.name(), limit, why })
     })
+}
+
+/// As [`refusal`], of one policy that is counted in the store.
+///
+/// # Errors
+/// Its first limit that cannot be counted.
+pub fn accepts<'r>(policy: &'r Policy, config: &StoreConfig) -> Result<(), Uncountable<'r>> {
+    policy
+        .all_limits()
+        .try_for_each(|limit| countable(policy, limit, config).map_err(|why| Uncountable { limit, why }))
 }
 
 fn countable(policy: &Policy, limit: &Limit, config: &StoreConfig) -> Result<(), RefusalReason> {
