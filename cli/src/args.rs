@@ -65,7 +65,7 @@ pub(crate) enum TextOrJson {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RedisTransport {
-    /// One gRPC stream a worker, through the bridge and Envoy's redis_proxy
+    /// One gRPC stream a worker, through the bridge
     Stream,
     /// HTTP calls, each a TCP connection: no bridge, for low rates
     Post,
@@ -201,7 +201,7 @@ pub(crate) struct ReplayArgs {
     tollgate envoy-config rules.json --upstream app:80 --redis redis:6379 --instances 3 --concurrency 4\n  \
     tollgate envoy-config rules.json --lds /etc/envoy/listeners.yaml > envoy.yaml\n\n\
     The workers of one Envoy share their counts. Policies with \"store\": \"redis\" need --redis:\n\
-    Envoy's own redis_proxy then holds the connections, unless --redis-transport is post.\n\
+    Envoy holds the connections then; those to a Redis Cluster are its redis_proxy's.\n\
     Exit codes: 0 it is printed, 1 the rules are wrong, 2 they could not be read.")]
 pub(crate) struct EnvoyConfigArgs {
     /// The rules file

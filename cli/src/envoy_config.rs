@@ -89,14 +89,18 @@ fn plugin(args: &EnvoyConfigArgs, rules: &str) -> String {
 
 /// The members of the plugin's `redis` that say how to reach it.
 fn connection(args: &EnvoyConfigArgs) -> String {
-    if is_bridged(args) {
-        return r#""cluster": "tollgate_bridge""#.to_owned();
+    let way = match args.redis_transport {
+        RedisTransport::Stream => r#""cluster": "tollgate_bridge""#,
+        RedisTransport::Post => r#""cluster": "redis", "transport": "post""#,
+    };
+    if args.redis_cluster {
+        return way.to_owned(); // redis_proxy says who it is
     }
     let given = [("username", &args.redis_username), ("password_env", &args.redis_password_env)];
     let who = given.map(|(name, value)| {
         value.as_ref().map_or(String::new(), |value| format!(", \"{name}\": {}", quoted(value)))
     });
-    [r#""cluster": "redis", "transport": "post""#, &who.concat()].concat()
+    [way, &who.concat()].concat()
 }
 
 fn is_bridged(args: &EnvoyConfigArgs) -> bool {
@@ -116,7 +120,7 @@ fn address(socket: SocketAddr) -> String {
 }
 
 fn vm(args: &EnvoyConfigArgs) -> String {
-    let variable = args.redis_password_env.as_ref().filter(|_| !is_bridged(args));
+    let variable = args.redis_password_env.as_ref().filter(|_| !args.redis_cluster);
     let variables = variable.map(|variable| ENVIRONMENT.replace("@variable@", variable));
     VM.replace("@module@", &quoted(&args.module.to_string_lossy()))
         .replace("@environment@", &variables.unwrap_or_default())
@@ -135,7 +139,9 @@ fn bootstrap(args: &EnvoyConfigArgs, front: &str, listeners: Option<&Path>) -> S
         yaml.push_str(INTERNAL);
     }
     yaml.push_str("static_resources:\n");
-    let bridge = is_bridged(args).then(|| BRIDGE.replace("@vm@", &indented(&vm(args), 8)));
+    let proxy = if args.redis_cluster { REDIS_PROXY } else { TCP_PROXY };
+    let bridge = [&BRIDGE.replace("@vm@", &indented(&vm(args), 8)), proxy].concat();
+    let bridge = Some(bridge).filter(|_| is_bridged(args));
     let here: Vec<&str> =
         Some(front).filter(|_| listeners.is_none()).into_iter().chain(bridge.as_deref()).collect();
     if !here.is_empty() {
@@ -156,7 +162,7 @@ fn bootstrap(args: &EnvoyConfigArgs, front: &str, listeners: Option<&Path>) -> S
     if !is_bridged(args) {
         yaml.push_str(AS_TCP);
         yaml.push_str(ONE_CALL);
-    } else if let Some(variable) = &args.redis_password_env {
+    } else if let Some(variable) = args.redis_password_env.as_ref().filter(|_| args.redis_cluster) {
         let user = args.redis_username.as_ref().map(|user| USERNAME.replace("@user@", &quoted(user)));
         yaml.push_str(&PASSWORD.replace("@variable@", variable).replace("@user@", &user.unwrap_or_default()));
     }
@@ -297,7 +303,19 @@ filter_chains:
         name: tollgate_bridge
         root_id: tollgate_bridge
         configuration: { \"@type\": type.googleapis.com/google.protobuf.StringValue, value: '{ \"role\": \"bridge\" }' }
-@vm@  - name: envoy.filters.network.redis_proxy
+@vm@";
+
+/// One server: its protocol as it is.
+const TCP_PROXY: &str = "  - name: envoy.filters.network.tcp_proxy
+    typed_config:
+      \"@type\": type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy
+      stat_prefix: tollgate_redis
+      cluster: redis
+      idle_timeout: 0s # a connection lasts as long as the stream
+";
+
+/// A Redis Cluster: it knows on which server a key is.
+const REDIS_PROXY: &str = "  - name: envoy.filters.network.redis_proxy
     typed_config:
       \"@type\": type.googleapis.com/envoy.extensions.filters.network.redis_proxy.v3.RedisProxy
       stat_prefix: tollgate_redis

@@ -8,7 +8,7 @@
 //! this worker ── stream ──► cluster, by TCP ──► internal listener: the role `bridge`
 //!      ▲                                         takes the messages' heads off, or puts them on
 //!      │                                                        │ the protocol of Redis
-//!      └──────────── replies, in order ◄──────────────── redis_proxy ──► Redis
+//!      └──────────── replies, in order ◄── tcp_proxy, or redis_proxy ──► Redis
 //! ```
 //!
 //! What is sent, and what its answers mean, is the core's
@@ -120,16 +120,19 @@ pub(crate) struct Told {
 impl Redis {
     pub(crate) fn new(connection: &Connection, seed: u64) -> Result<Redis, String> {
         let store = StoreConfig { seed, ..connection.store() };
-        let link =
+        let (username, password) = (connection.username.as_deref(), password(connection)?);
+        let password = password.as_deref();
+        let mut link =
             LinkConfig { name: None, in_flight: connection.waiting.max(64), seed, ..LinkConfig::default() };
+        let way = match connection.transport {
+            Transport::Stream => {
+                (link.username, link.password) = (username.map(str::as_bytes), password);
+                Way::Stream(None)
+            }
+            Transport::Post => Way::Posts(Posts::new(username, password)),
+        };
         let addresses: [&[u8]; 1] = [b"bridge:0"];
         let router = RouterConfig { link, addresses: &addresses, cluster: false };
-        let way = match connection.transport {
-            Transport::Stream => Way::Stream(None),
-            Transport::Post => {
-                Way::Posts(Posts::new(connection.username.as_deref(), password(connection)?.as_deref()))
-            }
-        };
         Ok(Redis {
             engine: Box::new(Engine::new(&store, &router).map_err(|error| format!("redis: {error}"))?),
             cluster: connection.cluster.clone(),

@@ -88,17 +88,35 @@ impl Setup {
     }
 
     /// The same with the bridge to the Redis of this port: the cluster `tollgate_bridge`, for the
-    /// plugin to name. `op_timeout` is how long redis_proxy waits, in milliseconds.
+    /// plugin to name. Behind it is tcp_proxy.
     #[must_use]
-    pub fn redis(self, port: u16, op_timeout: u32) -> Setup {
-        self.redis_cluster(redis_at(port), op_timeout)
+    pub fn redis(self, port: u16) -> Setup {
+        self.redis_in(redis_at(port))
     }
 
     /// As [`redis`](Self::redis), by a cluster `redis` of any kind.
     #[must_use]
-    pub fn redis_cluster(mut self, cluster: Value, op_timeout: u32) -> Setup {
-        let bridge = network_wasm("tollgate_bridge", "front", r#"{ "role": "bridge" }"#);
-        let proxy = json!({
+    pub fn redis_in(self, cluster: Value) -> Setup {
+        self.bridged(
+            cluster,
+            &json!({
+                "name": "envoy.filters.network.tcp_proxy",
+                "typed_config": {
+                    "@type": "type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy",
+                    "stat_prefix": "tollgate_redis",
+                    "cluster": "redis",
+                    "idle_timeout": "0s",
+                },
+            }),
+        )
+    }
+
+    /// As [`redis_in`](Self::redis_in), behind redis_proxy, which waits so many milliseconds.
+    #[must_use]
+    pub fn redis_proxy(self, cluster: Value, op_timeout: u32) -> Setup {
+        self.bridged(
+            cluster,
+            &json!({
             "name": "envoy.filters.network.redis_proxy",
             "typed_config": {
                 "@type": "type.googleapis.com/envoy.extensions.filters.network.redis_proxy.v3.RedisProxy",
@@ -106,7 +124,12 @@ impl Setup {
                 "settings": { "op_timeout": format!("{}s", f64::from(op_timeout) / 1000.0) },
                 "prefix_routes": { "catch_all_route": { "cluster": "redis" } },
             },
-        });
+            }),
+        )
+    }
+
+    fn bridged(mut self, cluster: Value, proxy: &Value) -> Setup {
+        let bridge = network_wasm("tollgate_bridge", "front", r#"{ "role": "bridge" }"#);
         self.extensions.push(internal_listeners());
         self.listeners.push(internal("tollgate_bridge", &json!([bridge, proxy])));
         self.clusters.extend([by_tcp(to("tollgate_bridge")), cluster]);

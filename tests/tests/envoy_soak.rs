@@ -143,7 +143,7 @@ fn requests() -> u64 {
 
 /// An Envoy whose two workers reach this Redis.
 fn connected(plugin: &str, server: &Server) -> Envoy {
-    let envoy = Setup::new(plugin).concurrency(2).redis(server.port(), 3000).start();
+    let envoy = Setup::new(plugin).concurrency(2).redis(server.port()).start();
     let end = Instant::now() + Duration::from_secs(20);
     while of(&envoy, "store.connected") < 2 {
         assert!(Instant::now() < end, "the store is not reached");

@@ -144,7 +144,7 @@ fn document(contender: Contender<'_>, port: u16, admin: u16) -> Value {
     }
     let mut setup = Setup::new("");
     if let Some(redis) = contender.redis {
-        setup = setup.redis(redis, 1000);
+        setup = setup.redis(redis);
     }
     if let Some(webdis) = contender.webdis {
         setup.clusters.push(json!({

@@ -25,7 +25,7 @@ fn a_configuration_has_what_the_flags_say() {
     ] {
         assert!(run.stdout.contains(piece), "{piece}: {}", run.stdout);
     }
-    assert!(!run.stdout.contains("redis_proxy") && !run.stdout.contains("internal_listener"));
+    assert!(!run.stdout.contains("redis_") && !run.stdout.contains("internal_listener"));
 
     let rules = RULES.replace("\"key\"", "\"store\": \"redis\", \"key\"");
     let shared = file("envoy-shared.json", rules.as_bytes());
@@ -42,6 +42,19 @@ fn a_configuration_has_what_the_flags_say() {
     }
     for mark in ["@vm@", "@plugin@", "@host@", "@port@", "@kind@", "@module@", "@internal@"] {
         assert!(!run.stdout.contains(mark), "{mark}");
+    }
+
+    for (more, proxy, password) in [
+        (&[][..], "tcp_proxy", r#""cluster": "tollgate_bridge", "password_env": "WORD","#),
+        (&["--redis-cluster"], "redis_proxy", "auth_password: { environment_variable: WORD }"),
+    ] {
+        let flags = ["--redis", "store:6380", "--redis-password-env", "WORD"];
+        let run = tollgate(&[&["envoy-config", shared][..], &flags, more].concat());
+        assert_eq!(run.code, 0, "{}", run.stderr);
+        assert!(run.stdout.contains(password), "{}", run.stdout);
+        let proxies =
+            ["tcp_proxy", "redis_proxy"].map(|name| run.stdout.contains(&format!("network.{name}\n")));
+        assert_eq!(proxies, ["tcp_proxy", "redis_proxy"].map(|name| name == proxy), "{}", run.stdout);
     }
 
     let flags = ["--redis", "store:6380", "--redis-transport", "post", "--redis-password-env", "WORD"];
@@ -72,11 +85,14 @@ fn who_asks_redis_is_said_by_the_host_or_by_the_filter() {
         tollgate(&[&base[..], more].concat())
     };
     let who = ["--redis-username", "g\"ate", "--redis-password-env", "WORD"];
-    let run = with(&who);
+    let run = with(&[&who[..], &["--redis-cluster"]].concat());
     let told = "auth_username: { inline_string: \"g\\\"ate\" }\n        auth_password: { environment_variable: WORD }";
-    assert!(run.stdout.contains(told), "{}", run.stdout);
-    let run = with(&[&who[..], &["--redis-transport", "post"]].concat());
-    assert!(run.stdout.contains(r#""username": "g\"ate", "password_env": "WORD""#), "{}", run.stdout);
+    assert!(run.stdout.contains(told) && !run.stdout.contains("host_env_keys"), "{}", run.stdout);
+    for transport in ["stream", "post"] {
+        let run = with(&[&who[..], &["--redis-transport", transport]].concat());
+        assert!(run.stdout.contains(r#""username": "g\"ate", "password_env": "WORD""#), "{}", run.stdout);
+        assert!(run.stdout.contains("host_env_keys: [ WORD ]"), "{}", run.stdout);
+    }
     let run = with(&who[..2]);
     assert!(run.code == 2 && run.stderr.contains("--redis-password-env"), "{}", run.stderr);
     assert_eq!(with(&["--redis-username", "", "--redis-password-env", "WORD"]).code, 2);

@@ -72,10 +72,10 @@ pub struct Connection {
     pub cluster: String,
     /// How.
     pub transport: Transport,
-    /// With `post`: who we are to Redis. 1 to 128 bytes, as the variable.
+    /// Who we are to Redis. 1 to 128 bytes, as the variable.
     pub username: Option<String>,
-    /// With `post`: the variable of the VM's environment that holds the
-    /// password. With a stream, redis_proxy says it.
+    /// The variable of the VM's environment that holds the password. None
+    /// behind redis_proxy, which says both itself.
     pub password_env: Option<String>,
     /// How long Redis may take, for policies that do not say; 1 to 10,000.
     pub timeout_ms: u64,
@@ -257,17 +257,7 @@ fn connection<'d>(reader: &mut Reader<'d>, node: Node<'d, '_>) -> Option<Connect
     let (user, password) = (object.take("username"), object.take("password_env"));
     let username = user.and_then(|text| name(reader, field(&at, "username", text), 128));
     let password_env = password.and_then(|text| name(reader, field(&at, "password_env", text), 128));
-    if transport.unwrap_or(Some(Transport::Stream)) == Some(Transport::Stream) {
-        for (who, text) in [("username", user), ("password_env", password)] {
-            if let Some(text) = text {
-                reader.fail(
-                    field(&at, who, text),
-                    "only with \"transport\": \"post\"; to a stream, redis_proxy says who it is by its \
-                     cluster's auth_username and auth_password",
-                );
-            }
-        }
-    } else if let (Some(text), None) = (user, password) {
+    if let (Some(text), None) = (user, password) {
         reader.fail(field(&at, "username", text), "needs \"password_env\" beside it");
     }
     let mut number = |name, value, least, most| number(reader, &mut object, name, value, least, most);

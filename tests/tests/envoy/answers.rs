@@ -88,7 +88,7 @@ fn a_grpc_client_that_waited_is_told_in_its_own_words() {
     let server = Server::start(&[]);
     let more = r#", "on_store_error": "deny", "timeout": "2s""#;
     let plugin = in_redis(r#"{ "rate": "1/h" }"#, more, "");
-    let start = || Setup::new(&plugin).redis(server.port(), 2000).start();
+    let start = || Setup::new(&plugin).redis(server.port()).start();
     let (one, other) = (start(), start());
     assert_eq!(one.get("/", &[("x-user", "g")]).status, 200);
     // This one knows nothing of it.

@@ -61,7 +61,7 @@ fn a_clock_that_is_set_back_keeps_no_request_waiting() {
     let ways: [(&str, fn(Setup, u16) -> Setup, fn(&Envoy, u64)); 2] = [
         (
             &in_redis(limit, more, ""),
-            |setup, port| setup.redis(port, 20_000),
+            |setup, port| setup.redis(port),
             |envoy, workers| statistic(envoy, "tollgate_store_connected", workers),
         ),
         (&in_post(limit, more, ""), Setup::redis_by_post, connected_by_post),

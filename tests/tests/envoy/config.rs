@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use tollgate_tests::envoy::{Envoy, STAND_INS, Setup, module};
 use tollgate_tests::redis::Server;
+use tollgate_tests::redis_cluster::Cluster;
 
 use super::support::{by_user, connected_by_post, in_post, in_redis, statistic};
 
@@ -40,7 +41,7 @@ fn a_way_to_redis_that_cannot_be_is_refused() {
     let told = "tollgate: line 1, column 47: redis.transport: expected one of stream, post";
     assert!(log.contains(told), "{log}");
     let log = Setup::new(&with(r#""stream", "password_env": "A""#)).refused();
-    assert!(log.contains("redis.password_env: only with \"transport\": \"post\""), "{log}");
+    assert!(log.contains("redis.password_env: the VM has no variable \"A\""), "{log}");
     let log = refused(r#", "username": "a""#);
     assert!(log.contains("redis.username: needs \"password_env\" beside it"), "{log}");
     let log = refused(r#", "password_env": "TOLLGATE_TEST_NOWHERE""#);
@@ -140,6 +141,12 @@ fn what_envoy_config_prints_for_each_store_runs_as_it_is() {
         }
         assert_eq!(statuses(&envoy), FIVE, "{transport}");
     }
+
+    let nodes = Cluster::start(3, 0);
+    let flags = ["--redis", &nodes.addresses()[0], "--redis-cluster"];
+    let envoy = printed(&rules_in("redis", "5/d"), &flags, &[]);
+    statistic(&envoy, "tollgate_store_connected", 2);
+    assert_eq!(statuses(&envoy), FIVE);
 }
 
 /// A dot and an underscore differ in what Envoy counts, and in the label of Prometheus.
@@ -202,7 +209,7 @@ fn a_role_where_it_does_nothing_is_told() {
 
     let server = Server::start(&[]);
     let more = r#", "on_store_error": "deny", "timeout": "200ms""#;
-    let mut setup = Setup::new(&in_redis(r#"{ "rate": "10/s" }"#, more, "")).redis(server.port(), 1000);
+    let mut setup = Setup::new(&in_redis(r#"{ "rate": "10/s" }"#, more, "")).redis(server.port());
     let bridge = &mut setup.listeners[0]["filter_chains"][0]["filters"][0]["typed_config"]["config"];
     bridge["configuration"]["value"] = by_user(r#"{ "rate": "10/s" }"#).into();
     let envoy = setup.start();

@@ -56,7 +56,7 @@ fn are_answered_and_counted_once(statuses: &[u16], what: &str) {
 fn who_waits_while_envoy_drains_is_answered() {
     for what in ["/drain_listeners?graceful", "/healthcheck/fail"] {
         let server = Server::start(&[]);
-        let envoy = Setup::new(&plugin("")).redis(server.port(), 2000).start();
+        let envoy = Setup::new(&plugin("")).redis(server.port()).start();
         statistic(&envoy, "tollgate_store_connected", 1);
         let statuses = waiting_while(&envoy, &server, "a", || envoy.tell(what));
         are_answered_and_counted_once(&statuses, what);
@@ -70,7 +70,7 @@ fn who_waits_while_envoy_drains_is_answered() {
 #[test]
 fn who_waits_while_the_listener_is_replaced_is_answered_by_the_rules_that_it_came_under() {
     let server = Server::start(&[]);
-    let mut setup = Setup::new(&plugin("")).redis(server.port(), 2000);
+    let mut setup = Setup::new(&plugin("")).redis(server.port());
     setup.watched = true;
     let envoy = setup.start();
     statistic(&envoy, "tollgate_store_connected", 1);
@@ -97,7 +97,7 @@ fn who_waits_while_the_listener_is_replaced_is_answered_by_the_rules_that_it_cam
 #[test]
 fn a_hot_restart_fails_nobody_and_redis_keeps_the_counts() {
     let server = Server::start(&[]);
-    let mut setup = Setup::new(&plugin("")).concurrency(2).redis(server.port(), 2000);
+    let mut setup = Setup::new(&plugin("")).concurrency(2).redis(server.port());
     setup.restartable = true;
     let mut old = setup.start();
     statistic(&old, "tollgate_store_connected", 2);
@@ -147,14 +147,14 @@ fn a_bridge_that_goes_while_requests_wait_costs_no_answer() {
     let port = held.local_addr().expect("an address").port();
     drop(held);
     let address = json!({ "socket_address": { "address": "127.0.0.1", "port_value": port } });
-    let mut far = Setup::new(&plugin("")).redis(server.port(), 2000);
+    let mut far = Setup::new(&plugin("")).redis(server.port());
     far.listeners[0] = {
         let mut bridge = far.listeners[0].clone();
         bridge.as_object_mut().expect("a listener").remove("internal_listener");
         bridge["address"] = address.clone();
         bridge
     };
-    let mut near = Setup::new(&plugin("")).redis(server.port(), 2000);
+    let mut near = Setup::new(&plugin("")).redis(server.port());
     near.clusters[0]["load_assignment"]["endpoints"][0]["lb_endpoints"][0]["endpoint"]["address"] = address;
 
     let bridge = far.clone().start();

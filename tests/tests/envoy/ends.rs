@@ -44,7 +44,7 @@ fn load(envoy: &Envoy, is_over: &AtomicBool) -> u64 {
 #[test]
 fn plugins_that_end_under_load_leave_nothing_behind() {
     let server = Server::start(&[]);
-    let mut setup = Setup::new(&with_lease(60)).redis(server.port(), 2000);
+    let mut setup = Setup::new(&with_lease(60)).redis(server.port());
     setup.watched = true;
     let envoy = setup.start();
     statistic(&envoy, "tollgate_store_connected", 1);

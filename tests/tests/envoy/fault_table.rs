@@ -1,9 +1,9 @@
-//! Each fault of a Redis, under load through Envoy, by the stream and by POSTs: what is held against
-//! it stands in [`tollgate_tests::redis_faults`]. With `--nocapture` each tells its row: requests,
+//! Each fault of a Redis, under load through Envoy, by the stream, behind which is tcp_proxy or
+//! redis_proxy, and by POSTs: what is held against it stands in [`tollgate_tests::redis_faults`]. With `--nocapture` each tells its row: requests,
 //! admitted, denied, median, p99 and longest wait, and recovery, in milliseconds.
 //!
 //! `Promoted` is not here: it is a gateway that knows two servers and finds the master, and which
-//! server a call goes to is Envoy's to know. Nor is `Moved` by the stream: redis_proxy keeps its
+//! server a call goes to is Envoy's to know. Nor is `Moved` behind redis_proxy, which keeps its
 //! connection to a master that became a replica until that ends it, as Sentinel makes it do
 //! (`faults::a_master_that_sentinel_replaces_is_followed`).
 
@@ -29,8 +29,14 @@ impl Site {
             format!(r#"{{ "redis": {connection}, "rules": {} }}"#, rules())
         };
         let password = scene.password();
-        let setup = match (transport, password) {
-            ("stream", password) => {
+        let by = |connection: &str| match password {
+            Some(password) => Setup::new(&plugin(&format!(r#"{connection}, "password_env": "REDIS_WORD""#)))
+                .environment(&[("REDIS_WORD", password)]),
+            None => Setup::new(&plugin(connection)),
+        };
+        let setup = match transport {
+            "stream" => by("tollgate_bridge\"").redis(port),
+            "redis_proxy" => {
                 let mut cluster = redis_at(port);
                 if let Some(password) = password {
                     cluster["typed_extension_protocol_options"] = json!({ "envoy.filters.network.redis_proxy": {
@@ -38,19 +44,14 @@ impl Site {
                         "auth_password": { "inline_string": password },
                     } });
                 }
-                Setup::new(&plugin("tollgate_bridge\"")).redis_cluster(cluster, OP_TIMEOUT)
+                Setup::new(&plugin("tollgate_bridge\"")).redis_proxy(cluster, OP_TIMEOUT)
             }
-            (_, Some(password)) => {
-                Setup::new(&plugin(r#"redis", "transport": "post", "password_env": "REDIS_WORD""#))
-                    .environment(&[("REDIS_WORD", password)])
-                    .redis_by_post(port)
-            }
-            (_, None) => Setup::new(&plugin(r#"redis", "transport": "post""#)).redis_by_post(port),
+            _ => by(r#"redis", "transport": "post""#).redis_by_post(port),
         };
         let envoy = setup.concurrency(WORKERS).start();
         match transport {
-            "stream" => statistic(&envoy, "tollgate_store_connected", WORKERS.into()),
-            _ => connected_by_post(&envoy, WORKERS.into()),
+            "post" => connected_by_post(&envoy, WORKERS.into()),
+            _ => statistic(&envoy, "tollgate_store_connected", WORKERS.into()),
         }
         Site(envoy)
     }
@@ -96,12 +97,27 @@ fn under_load(fault: Fault, transport: &str) {
 }
 
 macro_rules! faults {
-    ($($test:ident: $fault:ident,)+ ; by_post: $($other:ident: $rest:ident,)+) => {
+    ($($test:ident: $fault:ident,)+ ; not_behind_redis_proxy: $($other:ident: $rest:ident,)+) => {
+        mod behind_redis_proxy {
+            $(
+                #[test]
+                fn $test() {
+                    super::under_load(super::Fault::$fault, "redis_proxy");
+                }
+            )+
+        }
+
         mod by_stream {
             $(
                 #[test]
                 fn $test() {
                     super::under_load(super::Fault::$fault, "stream");
+                }
+            )+
+            $(
+                #[test]
+                fn $other() {
+                    super::under_load(super::Fault::$rest, "stream");
                 }
             )+
         }
@@ -141,6 +157,6 @@ faults! {
     memory_is_full: NoMemory,
     replies_are_garbage: Garbage,
     replies_come_late: Late,
-    ; by_post:
+    ; not_behind_redis_proxy:
     the_address_leads_to_a_new_master: Moved,
 }

@@ -47,7 +47,7 @@ fn who_finds_no_room_to_wait_is_decided_without_redis() {
     let server = Server::start(&[]);
     let more = r#", "on_store_error": "allow", "timeout": "400ms""#;
     let plugin = in_redis(r#"{ "rate": "20/d" }"#, more, r#", "waiting": 4"#);
-    let envoy = Setup::new(&plugin).redis(server.port(), 2000).start();
+    let envoy = Setup::new(&plugin).redis(server.port()).start();
     statistic(&envoy, "tollgate_store_connected", 1);
     server.stop();
     let mut times: Vec<Duration> = thread::scope(|scope| {
@@ -91,7 +91,7 @@ fn garbage_is_as_no_answer() {
         }
     });
     for (choice, admitted) in CHOICES {
-        let envoy = Setup::new(&plugin(choice)).redis(port, 20).start();
+        let envoy = Setup::new(&plugin(choice)).redis(port).start();
         assert_eq!(load(&envoy, 40, "a"), (admitted, 40 - admitted), "{choice}");
     }
 }
@@ -99,7 +99,7 @@ fn garbage_is_as_no_answer() {
 #[test]
 fn a_redis_that_is_killed_and_comes_back_empty_is_asked_again() {
     let mut server = Server::start(&[]);
-    let envoy = Setup::new(&plugin("deny")).redis(server.port(), 100).start();
+    let envoy = Setup::new(&plugin("deny")).redis(server.port()).start();
     statistic(&envoy, "tollgate_store_connected", 1);
     assert_eq!(load(&envoy, 1, "a"), (1, 0));
     server.kill();
@@ -120,7 +120,7 @@ fn a_redis_that_is_killed_and_comes_back_empty_is_asked_again() {
 fn a_master_that_sentinel_replaces_is_followed() {
     let (old, new) = (Server::start(&[]), Server::start(&[]));
     let proxy = Proxy::start(old.port());
-    let envoy = Setup::new(&plugin("deny")).redis(proxy.port(), 100).start();
+    let envoy = Setup::new(&plugin("deny")).redis(proxy.port()).start();
     statistic(&envoy, "tollgate_store_connected", 1);
     assert_eq!(load(&envoy, 1, "a"), (1, 0));
     proxy.lead_to(new.port());
@@ -149,7 +149,7 @@ fn clients_that_hang_up_leave_nothing_behind() {
         std::env::var("TOLLGATE_ENVOY_HANGUPS").ok().and_then(|n| n.parse().ok()).unwrap_or(8_000);
     let server = Server::start(&[]);
     let plugin = in_redis(r#"{ "rate": "1000/s" }"#, r#", "timeout": "1s""#, "");
-    let envoy = Setup::new(&plugin).concurrency(2).redis(server.port(), 2000).start();
+    let envoy = Setup::new(&plugin).concurrency(2).redis(server.port()).start();
     let send = |from: u64, to: u64| {
         thread::scope(|scope| {
             for thread in 0..8 {

@@ -45,7 +45,7 @@ fn keys_of_any_bytes_are_keys_in_redis() {
     let server = Server::start(&[]);
     let more = r#", "on_store_error": "deny", "timeout": "2s""#;
     let plugin = in_redis(r#"{ "rate": "2/h" }"#, more, "");
-    let envoy = Setup::new(&plugin).concurrency(2).redis(server.port(), 2000).start();
+    let envoy = Setup::new(&plugin).concurrency(2).redis(server.port()).start();
     let long = "k".repeat(1 << 20);
     let users: [&[u8]; 8] = [
         "\u{fc}\u{20ac}".as_bytes(),
@@ -189,7 +189,7 @@ fn a_redis_without_measure_is_as_none() {
         });
         let more = r#", "on_store_error": "deny", "timeout": "20ms""#;
         let limit = r#"{ "rate": "10/s" }"#;
-        let by_stream = Setup::new(&in_redis(limit, more, "")).redis(port, 100).start();
+        let by_stream = Setup::new(&in_redis(limit, more, "")).redis(port).start();
         let by_post = Setup::new(&in_post(limit, more, "")).redis_by_post(port).start();
         for envoy in [&by_stream, &by_post] {
             for _ in 0..30 {

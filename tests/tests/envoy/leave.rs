@@ -61,7 +61,7 @@ fn whoever_leaves_by_http_2_is_forgotten() {
 fn leaving(what: &str, client: impl Fn(&Envoy, &str) -> Box<dyn FnOnce() + Send>) {
     let server = Server::start(&[]);
     let plugin = in_redis(r#"{ "rate": "50/d" }"#, r#", "on_store_error": "deny", "timeout": "2s""#, "");
-    let envoy = Setup::new(&plugin).redis(server.port(), 3000).start();
+    let envoy = Setup::new(&plugin).redis(server.port()).start();
     statistic(&envoy, "tollgate_store_connected", 1);
     // On a busy machine this may take longer than after which a connection counts as dead, and
     // nobody can tell any more what was charged: with another key then.

@@ -22,7 +22,7 @@ fn every_request_is_counted_once_by_its_policy() {
 fn what_redis_does_is_seen() {
     let server = Server::start(&[]);
     let plugin = in_redis(r#"{ "rate": "5/h" }"#, r#", "timeout": "2s""#, "");
-    let envoy = Setup::new(&plugin).redis(server.port(), 1000).start();
+    let envoy = Setup::new(&plugin).redis(server.port()).start();
     statistic(&envoy, "tollgate_store_connected", 1);
     for _ in 0..8 {
         let _ = envoy.get("/", &[("x-user", "a")]);
@@ -42,10 +42,8 @@ fn what_redis_does_is_seen() {
 #[test]
 fn who_is_never_asked_does_not_try_to_connect_for_ever() {
     let server = Server::start(&[]);
-    let envoy = Setup::new(&in_redis(r#"{ "rate": "10/s" }"#, "", ""))
-        .concurrency(2)
-        .redis(server.port(), 1000)
-        .start();
+    let envoy =
+        Setup::new(&in_redis(r#"{ "rate": "10/s" }"#, "", "")).concurrency(2).redis(server.port()).start();
     statistic(&envoy, "tollgate_store_connected", 2);
     let failed = || count(&envoy.admin("/stats?filter=cluster.tollgate_bridge"), "upstream_cx_connect_fail");
     std::thread::sleep(Duration::from_secs(3));

@@ -4,6 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tollgate_tests::envoy::{Envoy, Setup};
@@ -49,18 +51,31 @@ fn a_password_and_tls_are_envoys_to_speak() {
         cluster["typed_extension_protocol_options"] = password(word);
         cluster
     };
-    let envoy = Setup::new(&plugin("20/d")).redis_cluster(cluster("right"), 1000).start();
+    let envoy = Setup::new(&plugin("20/d")).redis_proxy(cluster("right"), 1000).start();
     statistic(&envoy, "tollgate_store_connected", 1);
     assert_eq!(admitted(&envoy, 30, "a"), 20);
-    let wrong = Setup::new(&plugin("20/d")).redis_cluster(cluster("wrong"), 1000).start();
+    let wrong = Setup::new(&plugin("20/d")).redis_proxy(cluster("wrong"), 1000).start();
     assert_eq!(admitted(&wrong, 30, "b"), 0, "as on_store_error says");
     drop(server);
 }
 
-/// By POSTs TLS is Envoy's, and user and password are the filter's; the user may do what the manual
-/// says, and no more.
+/// Without redis_proxy TLS is Envoy's, and user and password are the filter's; the user may do what
+/// the manual says, and no more.
+#[test]
+fn a_user_and_tls_by_the_stream() {
+    a_user_and_tls(in_redis, Setup::redis_in, |envoy| statistic(envoy, "tollgate_store_connected", 2));
+}
+
 #[test]
 fn a_user_and_tls_by_posts() {
+    a_user_and_tls(in_post, Setup::redis_cluster_by_post, |envoy| connected_by_post(envoy, 2));
+}
+
+fn a_user_and_tls(
+    plugin: fn(&str, &str, &str) -> String,
+    lead: fn(Setup, Value) -> Setup,
+    connected: fn(&Envoy),
+) {
     let manual = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/redis.md");
     let manual = fs::read_to_string(manual).expect("a page");
     let user = manual.lines().find_map(|line| line.strip_prefix("ACL ")).expect("a user");
@@ -75,11 +90,11 @@ fn a_user_and_tls_by_posts() {
     let more = r#", "on_store_error": "deny", "timeout": "2s""#;
     let by = |user: &str, cluster: Value, word: &str| {
         let connection = format!(r#", "username": "{user}", "password_env": "REDIS_WORD""#);
-        let setup = Setup::new(&in_post(limits, more, &connection));
-        setup.environment(&[("REDIS_WORD", word)]).redis_cluster_by_post(cluster).concurrency(2).start()
+        let setup = Setup::new(&plugin(limits, more, &connection));
+        lead(setup.environment(&[("REDIS_WORD", word)]), cluster).concurrency(2).start()
     };
     let envoy = by("tollgate", certificates.cluster(port), "secret");
-    connected_by_post(&envoy, 2);
+    connected(&envoy);
     assert_eq!(admitted(&envoy, 30, "a"), 20);
     assert!(!envoy.admin("/config_dump").contains("\"secret\""));
 
@@ -87,7 +102,14 @@ fn a_user_and_tls_by_posts() {
     let found: u64 = redis::cmd("EXISTS").arg(&kinds).query(&mut admin).expect("a reply");
     assert_eq!(found, 4, "all were counted");
 
-    assert_eq!(admitted(&by("tollgate", certificates.cluster(port), "wrong"), 30, "b"), 0);
+    let wrong = by("tollgate", certificates.cluster(port), "wrong");
+    assert_eq!(admitted(&wrong, 30, "b"), 0);
+    let end = Instant::now() + Duration::from_secs(10);
+    while !wrong.log().contains("WRONGPASS") {
+        assert!(Instant::now() < end, "Redis's own words are told");
+        assert_eq!(admitted(&wrong, 1, "b"), 0);
+        thread::sleep(Duration::from_millis(20));
+    }
     assert_eq!(admitted(&by("nobody", certificates.cluster(port), "secret"), 30, "c"), 0);
     let stranger = Certificates::make();
     let refused = by("tollgate", stranger.cluster(port), "secret");
@@ -120,7 +142,7 @@ fn a_cluster_counts_each_key_where_it_lies() {
     // Two limits of one policy: their keys share a slot.
     let limits = r#"{ "rate": "5/d" }, { "algorithm": "sliding_window", "rate": "100/h" }"#;
     let plugin = in_redis(limits, r#", "on_store_error": "deny", "timeout": "2s""#, "");
-    let envoy = Setup::new(&plugin).concurrency(2).redis_cluster(cluster, 1000).start();
+    let envoy = Setup::new(&plugin).concurrency(2).redis_proxy(cluster, 1000).start();
     statistic(&envoy, "tollgate_store_connected", 2);
     for user in 0..60 {
         assert_eq!(admitted(&envoy, 7, &format!("user-{user}")), 5, "user {user}");

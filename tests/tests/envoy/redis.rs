@@ -40,7 +40,7 @@ fn redis_counts_for_all_workers_and_all_envoys() {
     let server = Server::start(&[]);
     let plugin =
         in_redis(r#"{ "rate": "100/d" }"#, r#", "timeout": "500ms""#, r#", "instances": 2, "workers": 2"#);
-    let start = || Setup::new(&plugin).concurrency(2).redis(server.port(), 1000).start();
+    let start = || Setup::new(&plugin).concurrency(2).redis(server.port()).start();
     let (one, two) = (start(), start());
     connected(one.port(), &server);
     connected(two.port(), &server);
@@ -56,7 +56,7 @@ fn redis_counts_for_all_workers_and_all_envoys() {
 fn two_envoys_and_an_nginx_share_one_limit() {
     let server = Server::start(&[]);
     let plugin = in_redis(r#"{ "rate": "100/d" }"#, r#", "timeout": "500ms""#, "");
-    let start = || Setup::new(&plugin).concurrency(2).redis(server.port(), 1000).start();
+    let start = || Setup::new(&plugin).concurrency(2).redis(server.port()).start();
     let (one, two) = (start(), start());
     connected(one.port(), &server);
     connected(two.port(), &server);
@@ -119,7 +119,7 @@ fn without_redis_each_policy_does_what_it_says_in_time() {
         let more = format!(r#", "on_store_error": "{choice}", "timeout": "50ms""#);
         let plugin = in_redis(r#"{ "rate": "20/d" }"#, &more, r#", "instances": 2"#);
         // Nobody listens there.
-        let envoy = Setup::new(&plugin).redis(1, 20).start();
+        let envoy = Setup::new(&plugin).redis(1).start();
         let (admitted, denied, slowest) = load(&envoy, 40, "a");
         assert_eq!((admitted, denied), (most, 40 - most), "{choice}");
         // 50 ms; the rest is for a busy machine.
@@ -132,7 +132,7 @@ fn a_redis_that_stops_costs_the_timeout_at_most_and_is_found_again() {
     let server = Server::start(&[]);
     let plugin =
         in_redis(r#"{ "rate": "1000000/s" }"#, r#", "on_store_error": "allow", "timeout": "50ms""#, "");
-    let envoy = Setup::new(&plugin).redis(server.port(), 200).start();
+    let envoy = Setup::new(&plugin).redis(server.port()).start();
     connected(envoy.port(), &server);
     server.stop();
     let (admitted, denied, _) = load(&envoy, 200, "b");
@@ -145,7 +145,7 @@ fn a_redis_that_stops_costs_the_timeout_at_most_and_is_found_again() {
 fn redis_that_loses_its_scripts_fails_nobody() {
     let server = Server::start(&[]);
     let plugin = in_redis(r#"{ "rate": "300/d" }"#, r#", "on_store_error": "deny", "timeout": "1s""#, "");
-    let envoy = Setup::new(&plugin).redis(server.port(), 2000).start();
+    let envoy = Setup::new(&plugin).redis(server.port()).start();
     connected(envoy.port(), &server);
     let mut admitted = 0;
     for _ in 0..40 {
@@ -167,7 +167,7 @@ fn both_stores_in_one_document_are_charged_all_or_none() {
           { "name": "flight", "key": ["user"], "limits": [ { "algorithm": "concurrency", "rate": "1/h" } ] },
           { "name": "there", "match": { "path": "/there" }, "key": ["user"], "store": "redis",
             "on_store_error": "deny", "timeout": "2s", "limits": [ { "rate": "5/d" } ] } ] } }"#;
-    let envoy = Setup::new(plugin).concurrency(2).redis(server.port(), 1000).start();
+    let envoy = Setup::new(plugin).concurrency(2).redis(server.port()).start();
     statistic(&envoy, "tollgate_store_connected", 2);
     let statuses = |path: &str, count: usize| -> Vec<u16> {
         (0..count).map(|_| envoy.get(path, &[("x-user", "a")]).status).collect()

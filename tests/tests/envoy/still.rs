@@ -28,8 +28,7 @@ fn load(envoy: &Envoy, client: u32, is_over: &AtomicBool) -> u32 {
 #[test]
 fn an_answer_that_came_while_the_worker_stood_still_is_in_time() {
     let server = Server::start(&[]);
-    let envoy =
-        Setup::new(&in_redis(r#"{ "rate": "1000/s" }"#, TIMEOUT, "")).redis(server.port(), 2000).start();
+    let envoy = Setup::new(&in_redis(r#"{ "rate": "1000/s" }"#, TIMEOUT, "")).redis(server.port()).start();
     statistic(&envoy, "tollgate_store_connected", 1);
     let is_over = AtomicBool::new(false);
     let sent = thread::scope(|scope| {

@@ -66,7 +66,7 @@ fn many_updates_deny_nobody_and_leave_nothing_behind() {
         let more = r#", "on_store_error": "deny", "timeout": "2s""#;
         in_redis(&format!(r#"{{ "rate": "{rate}/s" }}"#), more, "")
     };
-    let mut setup = Setup::new(&plugin(1000)).concurrency(2).redis(server.port(), 2000);
+    let mut setup = Setup::new(&plugin(1000)).concurrency(2).redis(server.port());
     setup.watched = true;
     let envoy = setup.start();
     let is_over = AtomicBool::new(false);
