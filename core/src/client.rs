@@ -235,7 +235,7 @@ impl Client {
         let hold = Hold { row: u64::MAX, ..*hold };
         let mut calls = Collected::new(self.shared.connected() > 0);
         self.shared.with_store(store, &table, &mut calls, |store, host| store.release(&hold, host));
-        self.shared.send_aside(store, calls.take(), &table);
+        self.shared.send(store, calls.take(), &table);
     }
 
     /// Other rules from the next request on; what was counted stays counted
@@ -317,20 +317,18 @@ impl Client {
         let store = (table.fingerprint(first.key()).0 >> 32) as usize % shared.stores.len().max(1);
         let mut calls = Collected::new(shared.connected() > 0);
         let mut waits = None;
-        shared.with_store(store, &table, &mut calls, |store, host| {
-            match store.check(rules, selection, 0, host) {
+        shared.with_store(store, &table, &mut calls, |asked, host| {
+            match asked.check(rules, selection, 0, host) {
                 Progress::Answered(answered) => *answer = answered,
-                Progress::Waiting(pending) => waits = Some(pending),
+                Progress::Waiting(pending) => waits = Some(shared.expect(store, asked, pending)),
             }
         });
+        shared.send(store, calls.take(), &table);
         let source = match waits {
-            None => {
-                shared.send_aside(store, calls.take(), &table);
-                Source::at_once(rules, selection, answer)
-            }
-            Some(pending) => {
-                let told = shared.wait(store, &table, pending, calls.take());
-                // Every call is told something, so there is an answer.
+            None => Source::at_once(rules, selection, answer),
+            Some(waiter) => {
+                let told = shared.wait(store, &table, &waiter);
+                // All that it waits for is told something, so there is an answer.
                 *answer = told.unwrap_or_else(|| policy::check(rules, &table, selection, shared.now()));
                 Source::waited(answer)
             }
@@ -350,7 +348,7 @@ impl Drop for Client {
             for store in 0..shared.stores.len() {
                 let mut calls = Collected::new(shared.connected() > 0);
                 shared.with_store(store, &table, &mut calls, |store, host| store.drain(host));
-                shared.send_aside(store, calls.take(), &table);
+                shared.send(store, calls.take(), &table);
             }
         }
         shared.end_carriers(LAST);

@@ -81,6 +81,45 @@ fn a_thousand_threads_over_two_clients_get_exactly_the_capacity() {
     }
 }
 
+/// Requests wait for what others' calls bring, and are answered by whoever hears of it: each by its
+/// own answer.
+#[test]
+fn who_waits_for_what_another_asked_is_told_its_own_answer() {
+    let server = Server::start(&[]);
+    let rest = r#", "timeout": "10s", "lease": { "max": 50, "ttl": "10s" }"#;
+    let policy = |path: &str, limit: &str| {
+        let (from, to) = (r#""name": "p""#, format!(r#""name": "{path}", "match": {{ "path": "/{path}" }}"#));
+        let text = on_redis(&format!("{{ {limit} }}"), rest).replace(from, &to);
+        text[text.find('[').unwrap() + 1..text.rfind(']').unwrap()].to_owned()
+    };
+    let bursts = [30_000, 40_000, 50_000];
+    let policies =
+        bursts.map(|burst| policy(&burst.to_string(), &format!(r#""rate": "1/h", "burst": {burst}"#)));
+    let mut config = config(&server);
+    config.store.waiting = 4096;
+    config.stores = 1;
+    let client = Client::new(&format!(r#"{{ "policies": [ {} ] }}"#, policies.join(",")), &config).unwrap();
+    thread::scope(|scope| {
+        for thread in 0..60 {
+            let (client, burst) = (&client, bursts[thread % 3]);
+            scope.spawn(move || {
+                for _ in 0..300 {
+                    let answer = client.check(&request(&format!("/{burst}"))).unwrap();
+                    assert!(answer.allowed && !answer.is_degraded(0), "{answer:?}");
+                    assert!(
+                        answer.decision().is_some_and(|decision| decision.remaining < burst),
+                        "{answer:?}"
+                    );
+                    assert!(answer.decision().is_some_and(|decision| decision.remaining >= burst - 6_200));
+                }
+            });
+        }
+    });
+    let seen = client.metrics().snapshot();
+    assert!(seen.calls < 18_000 / 10, "a call for each grant: {seen:?}");
+    assert_eq!((seen.waiting, seen.timeouts), (0, 0), "{seen:?}");
+}
+
 #[test]
 fn script_flush_under_load_fails_no_request_and_charges_each_once() {
     let server = Server::start(&[]);

@@ -40,5 +40,6 @@ fn what_memory_answers_allocates_nothing() {
     let seen = client.metrics().snapshot();
     // A pot that is low sends for more, which allocates; a lease of 200 does so now and then.
     assert!(free[0] as u64 > 2500 && free[1] > 2500 && free[2] > 2500, "{free:?} {seen:?}");
-    assert!(free[0] as u64 + seen.calls >= 3000, "{free:?} {seen:?}");
+    // One that has to wait for what is being fetched allocates too: this one thread, once for each call.
+    assert!(free[0] as u64 + 2 * seen.calls >= 3000, "{free:?} {seen:?}");
 }

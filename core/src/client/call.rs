@@ -13,6 +13,8 @@ use crate::time::Nanos;
 pub(super) struct Kept {
     pub(super) ticket: u64,
     pub(super) deadline: Nanos,
+    /// Does a request wait for it, and tell when its time is over?
+    pub(super) is_waited_for: bool,
     pub(super) command: Cmd,
     /// What the command runs; a probe runs none.
     pub(super) script: Option<ScriptId>,
@@ -47,7 +49,7 @@ impl Transport for Collected {
         call.arguments(&mut |argument| {
             command.arg(argument);
         });
-        self.calls.push(Kept { ticket, deadline, command, script: Some(script) });
+        self.calls.push(Kept { ticket, deadline, is_waited_for: false, command, script: Some(script) });
         true
     }
 
@@ -57,7 +59,7 @@ impl Transport for Collected {
         }
         let mut command = ::redis::cmd("SET");
         command.arg(key).arg("1").arg("PX").arg(1000);
-        self.calls.push(Kept { ticket, deadline, command, script: None });
+        self.calls.push(Kept { ticket, deadline, is_waited_for: false, command, script: None });
         true
     }
 }

@@ -16,9 +16,13 @@
 //! over the request that waits, and for calls that nobody waits for the
 //! carrier again. What comes later than that the store knows by its ticket,
 //! and leaves.
+//!
+//! A request may be answered by what another one's call brings, or asked again
+//! because of it. So each that waits is known by its [`Pending`]: whoever
+//! stepped the store hands out all answers that came of it.
 
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -68,6 +72,8 @@ pub(super) struct Shared {
     keeper_wake: Condvar,
     ends: AtomicBool,
     trouble: Mutex<Option<&'static str>>,
+    /// Who waits for an answer of which store; locked behind the store.
+    waiters: Mutex<BTreeMap<(usize, u64), Arc<Waiter>>>,
 }
 
 #[derive(Default)]
@@ -81,18 +87,19 @@ struct Queue {
     tried: usize,
 }
 
-/// Calls of one request, in their order, or calls that nobody waits for.
+/// Calls of a store's step, in their order.
 struct Job {
     store: usize,
     calls: Vec<Kept>,
-    waiter: Option<Arc<Waiter>>,
 }
 
 /// A request that sleeps.
-#[derive(Default)]
-struct Waiter {
+pub(super) struct Waiter {
     answer: Mutex<Option<Answer>>,
     wake: Condvar,
+    pending: Pending,
+    /// The tickets of what it waits for, and their deadlines.
+    due: Vec<(Nanos, u64)>,
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -124,6 +131,7 @@ impl Shared {
             keeper_wake: Condvar::new(),
             ends: AtomicBool::new(false),
             trouble: Mutex::new(None),
+            waiters: Mutex::default(),
         }
     }
 
@@ -161,31 +169,39 @@ impl Shared {
     /// As above; and when the store wants to know the time.
     fn step<R>(
         &self,
-        store: usize,
+        place: usize,
         table: &Table<'_>,
         calls: &mut Collected,
         step: impl FnOnce(&mut Store, &mut Host<'_, '_>) -> R,
     ) -> Option<(R, Option<Nanos>)> {
-        let mut store = lock(self.stores.get(store)?);
+        let mut store = lock(self.stores.get(place)?);
         let mut host = Host { table, metrics: &self.metrics, transport: calls, now: self.now() };
         let result = step(&mut store, &mut host);
+        while let Some((_, pending)) = store.poll_answer(&mut host) {
+            let waiter = lock(&self.waiters).remove(&(place, pending.0));
+            if let Some((waiter, answer)) = waiter.zip(store.answer(pending)) {
+                *lock(&waiter.answer) = Some(*answer);
+                waiter.wake.notify_one();
+            }
+        }
         Some((result, store.poll_timeout()))
     }
 
-    /// Sleeps until the request is answered: by its replies, or at each call's
-    /// deadline without them.
-    pub(super) fn wait(
-        &self,
-        store: usize,
-        table: &Table<'_>,
-        pending: Pending,
-        calls: Vec<Kept>,
-    ) -> Option<Answer> {
-        let waiter = Arc::new(Waiter::default());
-        let mut due: Vec<(Nanos, u64)> = calls.iter().map(|call| (call.deadline, call.ticket)).collect();
-        due.retain(|(_, ticket)| *ticket != 0); // of those, nothing is waited for
+    /// A request of this store has to wait. From within a step of the store:
+    /// its answer may come with the next one.
+    pub(super) fn expect(&self, place: usize, store: &Store, pending: Pending) -> Arc<Waiter> {
+        let mut due: Vec<(Nanos, u64)> = store.due(pending).collect();
         due.sort_unstable_by(|one, other| other.cmp(one));
-        self.put(Job { store, calls, waiter: Some(Arc::clone(&waiter)) }, table);
+        let (answer, wake) = (Mutex::default(), Condvar::new());
+        let waiter = Arc::new(Waiter { answer, wake, pending, due });
+        lock(&self.waiters).insert((place, pending.0), Arc::clone(&waiter));
+        waiter
+    }
+
+    /// Sleeps until the request is answered: by replies, or at the deadline of
+    /// each that it waits for without them.
+    pub(super) fn wait(&self, store: usize, table: &Table<'_>, waiter: &Waiter) -> Option<Answer> {
+        let mut due = waiter.due.clone();
         while let Some((deadline, _)) = due.last().copied() {
             let mut answer = lock(&waiter.answer);
             loop {
@@ -201,65 +217,59 @@ impl Shared {
             }
             drop(answer);
             while let Some((_, ticket)) = due.pop_if(|(then, _)| *then <= deadline) {
-                let told = self.tell(store, table, Some(&waiter), &[(ticket, Err(Failure::Timeout))]);
-                self.put_all(told, table);
+                let mut calls = Collected::new(self.connected() > 0);
+                self.with_store(store, table, &mut calls, |store, host| {
+                    store.handle_timeout(host); // it may wait for another one's call
+                    if store.awaits(ticket) {
+                        store.failed(ticket, Failure::Timeout, host);
+                    }
+                });
+                self.send(store, calls.take(), table);
             }
         }
         let answer = lock(&waiter.answer).take();
         if answer.is_none() {
-            // Every call was told; nothing can be left.
+            // All was told; nothing can be left.
             let mut calls = Collected::new(false);
-            self.with_store(store, table, &mut calls, |store, host| store.cancel(pending, host));
+            self.with_store(store, table, &mut calls, |store, host| store.cancel(waiter.pending, host));
+            lock(&self.waiters).remove(&(store, waiter.pending.0));
         }
         answer
     }
 
-    /// Calls that nobody waits for.
-    pub(super) fn send_aside(&self, store: usize, calls: Vec<Kept>, table: &Table<'_>) {
-        if !calls.is_empty() {
-            self.put(Job { store, calls, waiter: None }, table);
+    /// Calls that a step of a store has made.
+    pub(super) fn send(&self, store: usize, calls: Vec<Kept>, table: &Table<'_>) {
+        if let Some(job) = self.job(store, calls) {
+            self.put(job, table);
         }
     }
 
-    /// Tells a store what became of calls of one job, and the waiter its
-    /// answer; gives what is to be sent now.
-    fn tell(
-        &self,
-        store: usize,
-        table: &Table<'_>,
-        waiter: Option<&Arc<Waiter>>,
-        outcomes: &[(u64, Outcome)],
-    ) -> Vec<Job> {
+    /// Whoever waits for a call tells when its time is over.
+    fn job(&self, store: usize, mut calls: Vec<Kept>) -> Option<Job> {
+        if calls.is_empty() {
+            return None;
+        }
+        let waiters = lock(&self.waiters);
+        for call in &mut calls {
+            let pending = Pending::of(call.ticket);
+            call.is_waited_for = pending.is_some_and(|pending| waiters.contains_key(&(store, pending.0)));
+        }
+        Some(Job { store, calls })
+    }
+
+    /// Tells a store what became of calls of one job; gives what is to be sent
+    /// now.
+    fn tell(&self, store: usize, table: &Table<'_>, outcomes: &[(u64, Outcome)]) -> Option<Job> {
         let mut calls = Collected::new(self.connected() > 0);
-        let is_answered = || waiter.is_some_and(|waiter| lock(&waiter.answer).is_some());
         self.with_store(store, table, &mut calls, |store, host| {
             for (ticket, outcome) in outcomes {
                 match outcome {
                     Ok(integers) => store.replied(*ticket, integers, host),
-                    Err(Failure::Timeout) if waiter.is_some() && is_answered() => {}
                     Err(failure) => store.failed(*ticket, *failure, host),
                 }
             }
-            // Only the flight of this job can have landed: each is taken out by who told it.
-            while let Some((_, pending)) = store.poll_answer(host) {
-                if let Some((waiter, answer)) = waiter.zip(store.answer(pending)) {
-                    *lock(&waiter.answer) = Some(*answer);
-                    waiter.wake.notify_one();
-                }
-            }
         });
-        // What has a ticket belongs to the request, which asks again; the rest to nobody.
-        let (mine, aside): (Vec<Kept>, Vec<Kept>) =
-            calls.take().into_iter().partition(|call| call.ticket != 0 && waiter.is_some());
-        let jobs = [(mine, waiter.cloned()), (aside, None)];
-        let jobs = jobs.into_iter().filter(|(calls, _)| !calls.is_empty());
-        jobs.map(|(calls, waiter)| Job { store, calls, waiter }).collect()
-    }
-
-    fn put_all(&self, jobs: Vec<Job>, table: &Table<'_>) {
-        for job in jobs {
-            self.put(job, table);
-        }
+        self.job(store, calls.take())
     }
 
     /// Into the queue; without a connection it has failed.
@@ -278,9 +288,9 @@ impl Shared {
     /// Tells that a job will not be done, and those that come of it.
     fn fail(&self, job: Job, table: &Table<'_>, failure: Failure) {
         let mut jobs = Vec::from([job]);
-        while let Some(Job { store, calls, waiter }) = jobs.pop() {
+        while let Some(Job { store, calls }) = jobs.pop() {
             let outcomes: Vec<_> = calls.iter().map(|call| (call.ticket, Err(failure))).collect();
-            jobs.extend(self.tell(store, table, waiter.as_ref(), &outcomes));
+            jobs.extend(self.tell(store, table, &outcomes));
         }
     }
 
@@ -383,7 +393,7 @@ impl Shared {
         for store in 0..self.stores.len() {
             let mut calls = Collected::new(true);
             self.with_store(store, table, &mut calls, Store::hurry);
-            self.send_aside(store, calls.take(), table);
+            self.send(store, calls.take(), table);
         }
     }
 
@@ -439,12 +449,10 @@ impl Shared {
         let now = self.now();
         let mut jobs = jobs;
         for job in &mut jobs {
-            if job.waiter.is_some() {
-                // Whoever waited has told that it is over; what it owed is sent all the same.
-                job.calls.retain(|call| call.ticket == 0 || call.deadline > now);
-            }
+            // Whoever waited has told that it is over; what it owed is sent all the same.
+            job.calls.retain(|call| !call.is_waited_for || call.deadline > now);
         }
-        let is_late = |job: &Job| job.waiter.is_none() && job.calls.iter().all(|call| call.deadline <= now);
+        let is_late = |job: &Job| job.calls.iter().all(|call| !call.is_waited_for && call.deadline <= now);
         let (late, jobs): (Vec<Job>, Vec<Job>) = jobs.into_iter().partition(is_late);
         late.into_iter().for_each(|job| self.fail(job, table, Failure::Timeout));
         let calls: Vec<&Kept> = jobs.iter().flat_map(|job| &job.calls).collect();
@@ -460,13 +468,14 @@ impl Shared {
             let mut told = Vec::new();
             for call in &job.calls {
                 let outcome = outcomes.next().unwrap_or(Err(Failure::Store));
-                let is_theirs = job.waiter.is_some() && outcome == Err(Failure::Timeout) && call.ticket != 0;
-                if !is_theirs {
+                if !(call.is_waited_for && outcome == Err(Failure::Timeout)) {
                     told.push((call.ticket, outcome));
                 }
             }
-            let more = self.tell(job.store, table, job.waiter.as_ref(), &told);
-            self.put_all(more, table);
+            let more = self.tell(job.store, table, &told);
+            if let Some(more) = more {
+                self.put(more, table);
+            }
         }
         if answers.is_stale
             && answers.broken.is_none()
@@ -511,7 +520,7 @@ impl Shared {
             }
             host.now.saturating_add(1_000_000) // a store that is not content yet must not keep us awake
         });
-        self.send_aside(place, calls.take(), table);
+        self.send(place, calls.take(), table);
         step.map_or(NEVER, |(soonest, due)| due.map_or(NEVER, |due| due.max(soonest)))
     }
 }

@@ -197,6 +197,15 @@ pub enum Progress {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pending(pub u64);
 
+impl Pending {
+    /// Whose calls have this ticket, if they are a request's, or fetch ahead.
+    #[must_use]
+    pub fn of(ticket: u64) -> Option<Pending> {
+        let (place, generation, _) = flight::of_ticket(ticket)?;
+        Some(Pending(flight::ticket(place, generation, 0)))
+    }
+}
+
 /// What a layer of an answer is about.
 #[derive(Clone, Copy, Debug)]
 pub struct AnsweredLayer<'s> {

@@ -74,6 +74,20 @@ impl Store {
         Some(AnsweredLayer { policy: *policy, index: *index, overridden: *overridden, limit })
     }
 
+    /// What a request waits for that was not answered yet: the tickets that its
+    /// calls have, or will have should it have to ask, and when each has to be
+    /// answered at the latest.
+    pub fn due(&self, pending: Pending) -> impl Iterator<Item = (Nanos, u64)> {
+        let place = of_ticket(pending.0).map(|(place, ..)| place);
+        let flight = place.and_then(|place| Some((place, self.flight(place)?)));
+        let flight = flight.filter(|(place, flight)| ticket(*place, flight.generation, 0) == pending.0);
+        flight.into_iter().flat_map(|(place, flight)| {
+            let groups = flight.groups.iter().take(flight.group_count).enumerate();
+            let waits = groups.filter(|(_, group)| matches!(group.paid, Paid::Asked | Paid::Waits));
+            waits.map(move |(index, group)| (group.deadline, ticket(place, flight.generation, index)))
+        })
+    }
+
     /// The client is gone: nothing is told, and what its request was charged
     /// goes back. Nothing happens when it is not waiting any more.
     pub fn cancel(&mut self, pending: Pending, host: &mut Host<'_, '_>) {

@@ -405,6 +405,12 @@ impl Store {
         share.map_or(regional, |share| part(&regional, share))
     }
 
+    /// Is a call of this ticket not answered yet?
+    #[must_use]
+    pub fn awaits(&self, ticket: u64) -> bool {
+        self.asked_by(ticket).is_some()
+    }
+
     /// Who asked a call that is not answered: the flight's place, and which of
     /// its groups.
     fn asked_by(&self, ticket: u64) -> Option<(usize, usize)> {
