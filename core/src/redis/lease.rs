@@ -338,6 +338,14 @@ impl Leases {
         true
     }
 
+    /// The next pot, from this place on, whose fallback has decided something
+    /// that the store is not being told: its place, and whose it is.
+    #[must_use]
+    pub fn fell_back_from(&self, place: usize) -> Option<(usize, u64)> {
+        let mut pots = self.pots.iter().enumerate().skip(place);
+        pots.find(|(_, pot)| pot.fell_back).map(|(place, pot)| (place, pot.key))
+    }
+
     /// Dates what the store last said later, by as long as that is ago and at
     /// most by `span`, once: while grants were spent nobody heard what others
     /// took meanwhile, so what time gives back is taken for spent as well.

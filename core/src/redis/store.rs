@@ -299,6 +299,8 @@ pub struct Store {
     /// This process ends: nothing is fetched ahead any more, and what comes of
     /// it yet goes back.
     drained: bool,
+    /// The pots up to this one have told then what the store has not heard of.
+    told_to: usize,
 }
 
 impl Store {
@@ -350,6 +352,7 @@ impl Store {
             was_open: false,
             open_seen: 0,
             drained: false,
+            told_to: 0,
         })
     }
 

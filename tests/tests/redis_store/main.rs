@@ -3,6 +3,7 @@
 //! and a server that are played from a seed.
 
 mod cluster;
+mod ends;
 mod faults;
 mod leases;
 mod pieces;

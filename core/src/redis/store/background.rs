@@ -10,6 +10,7 @@ use super::super::script::{Ask, Call, Op};
 use super::asks;
 use super::flight::{Group, Held, NOBODY, PROBE};
 use super::{Host, Store};
+use crate::key::Fingerprint;
 use crate::limit::{Algorithm, Limit};
 use crate::metrics::StoreEvent;
 use crate::table::Hold;
@@ -25,27 +26,38 @@ pub(super) const PATIENCE: Nanos = 1_000_000_000;
 /// What `Hold::row` says of a hold that the store counts.
 const REMOTE: u64 = u64::MAX;
 
-/// Where a pot's units came from.
+/// Where a pot's units came from, and what its fallback counts.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Origin {
     /// Whose pot: another key's may be in its place by now.
     pot: u64,
     text: KeyText,
-    piece: Option<u32>,
-    limits: [Option<Limit>; TOLD],
+    piece: u32,
+    pieces: u32,
+    /// As the rules have them, each with its place in the host's table.
+    limits: [Option<(Limit, Fingerprint)>; TOLD],
 }
 
 impl Origin {
     /// Of a group of more than [`TOLD`] limits nothing is kept: its unspent
     /// units are let go.
-    pub(super) fn remember<'l>(&mut self, group: &Group, limits: impl Iterator<Item = &'l Limit>) {
-        (self.pot, self.piece, self.text) = (group.pot(), group.piece_number(), group.text);
+    fn remember(&mut self, group: &Group, layers: &[Option<Held>]) {
+        (self.pot, self.piece, self.pieces) = (group.pot(), group.piece, group.pieces);
+        self.text = group.text;
         self.limits = [None; TOLD];
         if group.count <= TOLD {
-            for (room, limit) in self.limits.iter_mut().zip(limits) {
-                *room = Some(*limit);
+            for (room, held) in self.limits.iter_mut().zip(group.held(layers).iter().flatten()) {
+                *room = Some((held.limit, held.fingerprint));
             }
         }
+    }
+
+    /// As it would be asked.
+    pub(super) fn group(&self) -> (Group, [Option<Held>; TOLD]) {
+        let layers = self.limits.map(|limit| limit.map(Held::of));
+        let (text, pot, piece, pieces) = (self.text, self.pot, self.piece, self.pieces);
+        let count = layers.iter().flatten().count();
+        (Group { text, pot, piece, pieces, count, ..Group::default() }, layers)
     }
 }
 
@@ -108,8 +120,9 @@ impl Store {
         self.note_breaker(host.metrics);
     }
 
-    /// Gives everything back that is in the pots: this process ends. Its
-    /// breaker is not counted as open any more.
+    /// Gives everything back that is in the pots, and tells the store what was
+    /// admitted without it: this process ends. Its breaker is not counted as
+    /// open any more.
     ///
     /// What was asked for before and is not answered yet may bring more: that
     /// goes back as soon as it comes. So the host goes on for a little while,
@@ -123,10 +136,11 @@ impl Store {
         self.give_back_rest(host);
     }
 
-    /// Of a process that ends: what is in the pots goes back, or what came into
-    /// them since.
+    /// Of a process that ends: the store is told what it has not heard of, and
+    /// what is in the pots goes back, or what came into them since.
     pub(super) fn give_back_rest(&mut self, host: &mut Host<'_, '_>) {
         if self.drained {
+            self.tell_rest(host);
             let _ = self.give_back_over(usize::MAX, Nanos::MAX, host); // the rest when there is room
         }
     }
@@ -167,12 +181,23 @@ impl Store {
         }
     }
 
+    /// Keeps where the units of a group's pot come from.
+    pub(super) fn remember_origin(&mut self, layers: &[Option<Held>], group: &Group) {
+        let room = self.leases.place(group.pot()).and_then(|at| self.origins.get_mut(at));
+        if let Some(room) = room {
+            room.remember(group, layers);
+        }
+    }
+
+    /// Where the units of a pot come from, and what its fallback counts.
+    pub(super) fn origin(&self, place: usize, pot: u64) -> Option<&Origin> {
+        self.origins.get(place).filter(|origin| origin.pot == pot)
+    }
+
     /// Units that were fetched and not spent go back; false when the transport
     /// takes no call now. While the breaker is open they are let go.
     pub(super) fn return_units(&mut self, unspent: &Unspent, host: &mut Host<'_, '_>) -> bool {
-        let Some(origin) = self.origins.get(unspent.place).filter(|origin| origin.pot == unspent.key) else {
-            return true;
-        };
+        let Some(origin) = self.origin(unspent.place, unspent.key) else { return true };
         if !self.breaker.allows(host.now) {
             return true;
         }
@@ -181,8 +206,9 @@ impl Store {
         let send = |asks: &[Ask<'_>]| {
             host.transport.send(NOBODY, &Call { asks, op }, host.now.saturating_add(PATIENCE), host.now)
         };
-        let limits = origin.limits.iter().flatten();
-        let Some(is_sent) = asks::with::<TOLD, _>(&origin.text, origin.piece, limits, send) else {
+        let counted = origin.limits.map(|limit| Some(self.counted(&limit?.0, origin.piece, origin.pieces)));
+        let piece = (origin.pieces > 1).then_some(origin.piece);
+        let Some(is_sent) = asks::with::<TOLD, _>(&origin.text, piece, counted.iter().flatten(), send) else {
             return true;
         };
         if is_sent {

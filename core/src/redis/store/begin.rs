@@ -372,16 +372,9 @@ impl Store {
             let mut group = Group::default();
             if fill(&mut group, rules, selection, seen, self.timeout, host.now).is_some() {
                 let limits = selection.layers().skip(seen.first).take(seen.count);
-                let layers = limits.map(|layer| Held {
-                    limit: *layer.limit,
-                    fingerprint: crate::key::Fingerprint(0),
-                    cost: 0,
-                    remote: true,
-                    policy: layer.policy,
-                    index: layer.index,
-                    overridden: layer.overridden,
-                    penalty: None,
-                });
+                let table = host.table;
+                let held = |layer: &Layer<'_>| (*layer.limit, table.fingerprint(layer.key()));
+                let layers = limits.map(|layer| Held::of(held(layer)));
                 self.prefetch(group, layers, host);
             }
         }

@@ -68,6 +68,7 @@ impl Store {
                 host.metrics.count(StoreEvent::FallbackLocal);
                 self.carry_over(group, layers, host);
                 self.leases.fell_back(group.pot, host.now);
+                self.remember_origin(layers, &Group { piece: 0, ..*group });
                 let pieces: [_; MAX_LAYERS] = core::array::from_fn(|at| {
                     let held = layers.get(at).filter(|_| group.mask() >> at & 1 == 1)?.as_ref()?;
                     Some(self.piece(&held.limit, group))
@@ -161,10 +162,20 @@ impl Store {
         untold.units(host.now).min(debt(host.table, held.fingerprint, &limit, host.now))
     }
 
-    /// The store was told of so many.
-    pub(super) fn was_told(&self, held: &Held, group: &Group, units: u64, host: &Host<'_, '_>) {
+    /// The store is being told of so many: no other worker has to.
+    pub(super) fn is_told(&self, held: &Held, group: &Group, units: u64, host: &Host<'_, '_>) {
         if let Some(untold) = untold(host.table, held, &self.piece(&held.limit, group)) {
             untold.take(units, host.now);
+        }
+    }
+
+    /// It does not answer: they are to be told again, for as long as the piece
+    /// has yet to recover from them.
+    pub(super) fn is_not_told(&self, held: &Held, group: &Group, units: u64, host: &Host<'_, '_>) {
+        let piece = self.piece(&held.limit, group);
+        if let (Piece::Some(limit), Some(untold)) = (piece, untold(host.table, held, &piece)) {
+            let span = host.table.peek_fingerprint(held.fingerprint, &limit, 0, host.now).reset_after;
+            untold.add(units, span, host.now);
         }
     }
 

@@ -209,6 +209,15 @@ impl Store {
     }
 }
 
+impl Held {
+    /// A limit, and its place in the host's table: of a call that is nobody's
+    /// request.
+    pub(super) fn of((limit, fingerprint): (Limit, Fingerprint)) -> Held {
+        let (policy, index, overridden, penalty) = (0, 0, false, None);
+        Held { limit, fingerprint, cost: 0, remote: true, policy, index, overridden, penalty }
+    }
+}
+
 impl Group {
     /// The pot of the piece that is asked.
     pub(super) fn pot(&self) -> u64 {

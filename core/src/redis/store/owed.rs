@@ -2,7 +2,7 @@
 //! knew before, if it has lost its memory.
 
 use super::super::script::{Ask, Call, Op};
-use super::background::PATIENCE;
+use super::background::{Origin, PATIENCE};
 use super::flight::{Group, Held, Paid, Phase, ticket};
 use super::{Host, Store};
 use crate::decision::Decision;
@@ -10,17 +10,17 @@ use crate::metrics::StoreEvent;
 use crate::time::Nanos;
 
 impl Store {
-    /// Charges the store what the fallback admitted while it was away. It
-    /// counts as told when the store has answered, not before.
+    /// Charges the store what the fallback admitted while it was away. What
+    /// it does not answer to is told again. False if not all could be sent.
     pub(super) fn charge_fallback(
         &mut self,
         layers: &[Option<Held>],
         group: &Group,
         host: &mut Host<'_, '_>,
-    ) {
+    ) -> bool {
         let deadline = host.now.saturating_add(PATIENCE);
         if !self.leases.take_fell_back(group.pot, deadline, host.now) {
-            return;
+            return true;
         }
         let mut was_told = true;
         let mut is_told = false;
@@ -36,8 +36,25 @@ impl Store {
             was_told &= telling;
             is_told |= telling;
         }
-        if !is_told {
+        if !(is_told && was_told) {
             self.leases.owing(group.pot, was_told);
+        }
+        was_told
+    }
+
+    /// Of a process that ends: the store is told what it admitted by itself, of
+    /// keys that nobody may ask about any more. What there is no room for is
+    /// told when there is.
+    pub(super) fn tell_rest(&mut self, host: &mut Host<'_, '_>) {
+        while self.breaker.allows(host.now)
+            && let Some((place, pot)) = self.leases.fell_back_from(self.told_to)
+        {
+            if let Some((group, layers)) = self.origin(place, pot).map(Origin::group)
+                && !self.charge_fallback(&layers, &group, host)
+            {
+                return;
+            }
+            self.told_to = place + 1;
         }
     }
 
@@ -69,6 +86,9 @@ impl Store {
         let is_sent = is_sent == Some(true);
         if is_sent {
             host.metrics.count(StoreEvent::Call);
+            if !group.forgotten {
+                self.is_told(held, &group, units, host);
+            }
         }
         is_sent
     }
@@ -95,8 +115,8 @@ impl Store {
                     reminded.take(owed, host.now);
                 }
             }
+            None => self.is_not_told(&held, &group, owed, host),
             Some(said) if !group.forgotten => {
-                self.was_told(&held, &group, owed, host);
                 let forgotten = said.map_or(0, |said| self.forgotten(&group, &held, said, host));
                 if forgotten > 0 {
                     self.tell_forgotten(&group, (index, forgotten), &held, host);

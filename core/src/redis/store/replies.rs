@@ -60,7 +60,8 @@ impl Store {
     pub fn answered(&mut self, ticket: u64, decisions: &mut [Decision], units: u64, host: &mut Host<'_, '_>) {
         if ticket == PROBE {
             self.breaker.probe_succeeded(host.now);
-            return self.note_breaker(host.metrics);
+            self.note_breaker(host.metrics);
+            return self.give_back_rest(host);
         }
         host.metrics.count(StoreEvent::Reply);
         self.give_back_rest(host); // there is room for a call again
@@ -105,8 +106,11 @@ impl Store {
         let Some((place, index)) = self.asked_by(ticket) else { return };
         let pot = self.with_flight(place, |store, flight| {
             let group = flight.groups.get(index)?;
-            if failure != Failure::Key {
-                store.note_failure(group, host);
+            // A call that came late, of a request that had waited for others', had little time.
+            let span = group.deadline.saturating_sub(group.asked_at);
+            let is_short = span < group.deadline.saturating_sub(flight.started) / 2;
+            if failure == Failure::Store || failure == Failure::Timeout && !is_short {
+                store.note_failure(group, flight.started, host);
             }
             if group.owed.is_some() {
                 return None;
@@ -147,8 +151,8 @@ impl Store {
     /// Asks one group, or lets it wait for what was asked before; decides
     /// without the store if neither can be.
     pub(super) fn ask(&mut self, place: usize, flight: &mut Flight, index: usize, host: &mut Host<'_, '_>) {
-        let Flight { groups, layers, generation, .. } = &mut *flight;
-        let Some(group) = groups.get_mut(index) else { return };
+        let Flight { groups, layers, generation, started, .. } = &mut *flight;
+        let (Some(group), started) = (groups.get_mut(index), *started) else { return };
         if self.has_no_part(layers, group) {
             let mut decisions = [NOTHING; MAX_LAYERS];
             let decisions = decisions.get_mut(..group.count).unwrap_or(&mut []);
@@ -173,7 +177,7 @@ impl Store {
             host.metrics.count(StoreEvent::Failure); // as one that was sent: nobody is asked
             self.leases.ended(group.pot(), more, 0);
             self.leases.unanswered(group.pot(), group.id);
-            self.note_failure(group, host);
+            self.note_failure(group, started, host);
         } else {
             self.look_around(host);
         }
@@ -357,14 +361,6 @@ impl Store {
         Denial { id: group.id, cost: group.cost, by, until, one_by_one, recheck }
     }
 
-    pub(super) fn remember_origin(&mut self, layers: &[Option<Held>], group: &Group) {
-        let limits = self.limits_of(layers, group);
-        let room = self.leases.place(group.pot()).and_then(|at| self.origins.get_mut(at));
-        if let Some(room) = room {
-            room.remember(group, limits.iter());
-        }
-    }
-
     /// The limits of a group as the store counts them.
     pub(super) fn limits_of<'l>(&self, layers: &'l [Option<Held>], group: &Group) -> Limits<'l> {
         let held = group.held(layers);
@@ -421,11 +417,11 @@ impl Store {
         (is_its_own && group.paid == Paid::Asked).then_some((place, index))
     }
 
-    fn note_failure(&mut self, group: &Group, host: &mut Host<'_, '_>) {
+    fn note_failure(&mut self, group: &Group, started: Nanos, host: &mut Host<'_, '_>) {
         self.breaker.failed(host.now);
         self.probe_key = group.text.probe();
         if group.owed.is_none() {
-            self.patience = group.deadline.saturating_sub(group.asked_at).max(1_000_000);
+            self.patience = group.deadline.saturating_sub(started).max(1_000_000);
         }
         self.note_breaker(host.metrics);
     }
