@@ -155,7 +155,10 @@ typedef struct tollgate_limit {
 
 /** The answer to one request. Plain data. */
 typedef struct tollgate_decision {
-    /** The sustained allowance: units per period. */
+    /**
+     * The sustained allowance: units per period. 0 of a denial that no limit
+     * gave, as the store does not answer and on_store_error is deny.
+     */
     uint64_t limit;
     /** Whole units admissible now, after this request. */
     uint64_t remaining;
@@ -696,8 +699,8 @@ typedef struct tollgate_answer {
     uint32_t allowed;
     /**
      * The HTTP status of a denial: 401 when an identity is missing, else the
-     * document's (429, or 422 of a cost that can never fit); 0 when it may
-     * pass.
+     * document's (429; 422 of a cost that can never fit; 503 when the store
+     * does not answer and on_store_error is deny); 0 when it may pass.
      */
     uint32_t status;
     /** Layers that follow. */

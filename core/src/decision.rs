@@ -8,7 +8,8 @@ use crate::time::{NEVER, Nanos};
 pub struct Decision {
     /// Was the request admitted (and, unless it was a peek, charged)?
     pub allowed: bool,
-    /// The sustained allowance: units per period.
+    /// The sustained allowance: units per period. 0 of a denial that
+    /// [no limit gave](Self::is_unavailable).
     pub limit: u64,
     /// Whole units admissible now, after this request.
     pub remaining: u64,
@@ -27,6 +28,13 @@ impl Decision {
     #[must_use]
     pub fn can_ever_fit(&self) -> bool {
         self.retry_after != NEVER
+    }
+
+    /// Is it a denial because no limit could be asked? The store is away, and
+    /// its policy's `on_store_error` says `deny`.
+    #[must_use]
+    pub fn is_unavailable(&self) -> bool {
+        !self.allowed && self.limit == 0 && self.can_ever_fit()
     }
 
     /// Of two limits of one request, does this one tell more of when the next

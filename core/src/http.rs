@@ -22,7 +22,7 @@ use crate::time::{NEVER, Nanos, SECOND, whole_seconds};
 mod grpc;
 mod missing;
 
-pub use grpc::{grpc_denial, grpc_missing, is_grpc};
+pub use grpc::{grpc_denial, grpc_missing, grpc_status, is_grpc};
 pub use missing::{missing_fields, missing_problem};
 
 /// The most fields of one answer.
@@ -327,9 +327,12 @@ fn write_problem<'a>(
         denied.clone().reduce(|best, item| if item.1.retry_after > best.1.retry_after { item } else { best });
     let Some((name, decision)) = slowest else { return Ok(0) };
     let violated = denied.map(|(name, _)| name);
-    let written = if decision.can_ever_fit() {
-        let wait = whole_seconds(decision.retry_after).max(1);
-        reached(&mut out, status, &name, violated, wait)
+    let wait = whole_seconds(decision.retry_after).max(1);
+    let written = if decision.is_unavailable() {
+        let texts = [REDUCED, "Limit not available", CANNOT_BE_ASKED];
+        try_again(&mut out, texts, status, &name, violated, wait)
+    } else if decision.can_ever_fit() {
+        try_again(&mut out, [KIND, "Too many requests", IS_REACHED], status, &name, violated, wait)
     } else {
         too_large(&mut out, status, &name, violated)
     };
@@ -348,23 +351,31 @@ fn violated_policies<'n>(out: &mut Output<'_>, names: impl Iterator<Item = Json<
     out.write_str("]")
 }
 
-/// The type that the draft registers.
+/// The types that the draft registers.
 const KIND: &str = "{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",";
+const REDUCED: &str =
+    "{\"type\":\"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity\",";
+/// What is with a limit; a client of gRPC is told the same.
+const IS_REACHED: &str = " is reached. Try again in ";
+const CANNOT_BE_ASKED: &str = " cannot be asked at present. Try again in ";
 
 /// Every denial carries this, so it is put together without `fmt`.
-fn reached<'n>(
+fn try_again<'n>(
     out: &mut Output<'_>,
+    [kind, title, what]: [&str; 3],
     status: u16,
     name: &Json<'_>,
     violated: impl Iterator<Item = Json<'n>>,
     wait: u64,
 ) -> fmt::Result {
-    out.write_str(KIND)?;
-    out.write_str("\"title\":\"Too many requests\",\"status\":")?;
+    out.write_str(kind)?;
+    out.write_str("\"title\":\"")?;
+    out.write_str(title)?;
+    out.write_str("\",\"status\":")?;
     out.number(status.into())?;
     out.write_str(",\"detail\":\"The limit ")?;
     name.write(out)?;
-    out.write_str(" is reached. Try again in ")?;
+    out.write_str(what)?;
     out.number(wait)?;
     out.write_str(" s.\",")?;
     violated_policies(out, violated)?;

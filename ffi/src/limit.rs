@@ -69,7 +69,8 @@ pub struct tollgate_limit {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct tollgate_decision {
-    /// The sustained allowance: units per period.
+    /// The sustained allowance: units per period. 0 of a denial that no limit
+    /// gave, as the store does not answer and on_store_error is deny.
     pub limit: u64,
     /// Whole units admissible now, after this request.
     pub remaining: u64,

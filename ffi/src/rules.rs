@@ -112,8 +112,8 @@ pub struct tollgate_answer {
     /// 1 when the request may pass, else 0.
     pub allowed: u32,
     /// The HTTP status of a denial: 401 when an identity is missing, else the
-    /// document's (429, or 422 of a cost that can never fit); 0 when it may
-    /// pass.
+    /// document's (429; 422 of a cost that can never fit; 503 when the store
+    /// does not answer and on_store_error is deny); 0 when it may pass.
     pub status: u32,
     /// Layers that follow.
     pub count: u32,
@@ -519,11 +519,7 @@ pub(crate) fn sum_up(
     tightest: Option<(usize, &Limit)>,
 ) {
     written.allowed = u32::from(answer.allowed);
-    written.status = u32::from(match answer.decision() {
-        _ if answer.allowed => 0,
-        Some(decision) if !decision.can_ever_fit() => rules.status_over(),
-        _ => rules.status(),
-    });
+    written.status = if answer.allowed { 0 } else { u32::from(rules.status_of(answer)) };
     written.count = answer.decisions().len() as u32; // at most TOLLGATE_MAX_LAYERS
     written.tightest = answer.tightest.map_or(written.count, |place| place as u32);
     written.delay_ns = answer.delay;

@@ -7,7 +7,6 @@ use tollgate_core::policy::{Answer, Rules, Selection};
 use crate::abi::{self, Action, Level, Map};
 use crate::request::Reply;
 
-const RESOURCE_EXHAUSTED: i32 = 8;
 const UNAUTHENTICATED: i32 = 16;
 /// Its HTTP status says it all.
 const NO_GRPC_STATUS: i32 = -1;
@@ -37,7 +36,7 @@ pub(crate) fn answered(
     match grpc.filter(|_| is_grpc()) {
         Some((name, decision)) => {
             let message = http::grpc_denial(name, decision, text).map(|fields| message(&fields, text));
-            send(status, &message.unwrap_or_default(), &[], RESOURCE_EXHAUSTED)
+            send(status, &message.unwrap_or_default(), &[], http::grpc_status(decision).into())
         }
         None => {
             let len = rules.write_problem(selection, answer, text).unwrap_or(0);

@@ -4,7 +4,7 @@
 //! whatever that is, lets the fault happen in the middle of it, and holds what clients saw against
 //! the laws:
 //!
-//! - every request has an answer, which is 200 or 429; 200 where the policy allows what cannot be
+//! - every request has an answer, which is 200 or 429, or 503 of the policy `deny`; 200 where the policy allows what cannot be
 //!   counted;
 //! - no answer comes later than the policy's timeout, but for what a busy machine adds;
 //! - within a second of the fault's end Redis is asked again;
@@ -310,7 +310,7 @@ struct Seen {
     policy: usize,
     admitted: u64,
     denied: u64,
-    /// Anything but 200 and 429.
+    /// Anything but 200, 429, and of the policy `deny` 503.
     others: Vec<Option<u16>>,
     /// When each request was made, and how long it took.
     waits: Vec<(Instant, Duration)>,
@@ -455,6 +455,7 @@ fn load(gateway: &impl Gateway, policy: usize, over: &AtomicBool) -> Seen {
         match ask() {
             Some(200) => seen.admitted += 1,
             Some(429) => seen.denied += 1,
+            Some(503) if name == "deny" => seen.denied += 1,
             other => seen.others.push(other),
         }
         seen.waits.push((at, at.elapsed()));

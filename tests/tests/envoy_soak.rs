@@ -167,7 +167,7 @@ fn send(envoy: &Envoy, seen: &Seen, from: u64, to: u64) {
                     }
                     match conn.response_to("GET").expect("an answer").status {
                         200 => seen.admitted.fetch_add(1, Ordering::Relaxed),
-                        429 => seen.denied.fetch_add(1, Ordering::Relaxed),
+                        429 | 503 => seen.denied.fetch_add(1, Ordering::Relaxed),
                         other => panic!("{other}"),
                     };
                 }

@@ -272,6 +272,47 @@ fn grpc_is_told_by_its_content_type() {
     }
 }
 
+/// What `deny` says while Redis is away is not taken for a limit that is reached.
+#[test]
+fn a_denial_that_no_limit_gave_says_so() {
+    let limit: Limit = "10/s".parse().unwrap();
+    let second = 1_000_000_000;
+    let denied = Decision {
+        allowed: false,
+        limit: 0,
+        remaining: 0,
+        retry_after: second,
+        reset_after: second,
+        delay: 0,
+    };
+    let mut buffer = [0; PROBLEM_SIZE];
+    let len = problem(503, "login", &denied, &mut buffer).unwrap();
+    let body: Value = serde_json::from_slice(&buffer[..len]).unwrap();
+    let expected = serde_json::json!({
+        "type": "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
+        "title": "Limit not available",
+        "status": 503,
+        "detail": "The limit login cannot be asked at present. Try again in 1 s.",
+        "violated-policies": ["login"],
+        "retry_after": 1,
+    });
+    assert_eq!(body, expected);
+    assert!(problem(503, &"\"".repeat(MAX_NAME), &denied, &mut buffer).is_ok());
+
+    let mut buffer = [0; FIELDS_SIZE];
+    let told = grpc_denial("login", &denied, &mut buffer).unwrap();
+    assert_eq!(value(&told, &buffer, "grpc-status"), Some("14"));
+    let message = "The limit login cannot be asked at present. Try again in 1 s.";
+    assert_eq!(value(&told, &buffer, "grpc-message"), Some(message));
+    let told = fields(Family::XRateLimit, "login", &limit, &denied, &mut buffer).unwrap();
+    assert_eq!(value(&told, &buffer, "Retry-After"), Some("1"));
+
+    // What can never fit is another thing.
+    let never = Decision { retry_after: NEVER, ..denied };
+    assert!(denied.is_unavailable() && !never.is_unavailable());
+    assert!(!Decision { limit: 10, ..denied }.is_unavailable());
+}
+
 #[test]
 fn a_penalty_that_takes_longer_than_the_bucket_moves_the_reset() {
     let limit: Limit = "1/s".parse().unwrap();

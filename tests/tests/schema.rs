@@ -258,6 +258,7 @@ fn document() -> impl Strategy<Value = Value> {
         ("headers", false, span(&["off", "x-ratelimit", "ratelimit-03", "ratelimit"])),
         ("status", false, one_of(vec![json!(400), json!(429), json!(599)])),
         ("status_over", false, one_of(vec![json!(413)])),
+        ("status_unavailable", false, one_of(vec![json!(500)])),
         ("default", false, policy(None)),
     ]);
     (root, policy(Some("a".into())), proptest::option::of(policy(Some("b-2._".into())))).prop_map(

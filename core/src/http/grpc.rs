@@ -3,14 +3,16 @@
 
 use core::fmt::{self, Write};
 
-use super::{BufferTooSmall, Fields, Output, Writer, cut};
+use super::{BufferTooSmall, CANNOT_BE_ASKED, Fields, IS_REACHED, Output, Writer, cut};
 use crate::decision::Decision;
 use crate::time::whole_seconds;
 
 /// RESOURCE_EXHAUSTED.
-const EXHAUSTED: u64 = 8;
+const EXHAUSTED: u8 = 8;
+/// UNAVAILABLE.
+const UNAVAILABLE: u8 = 14;
 /// UNAUTHENTICATED.
-const UNAUTHENTICATED: u64 = 16;
+const UNAUTHENTICATED: u8 = 16;
 
 /// Is it a gRPC request, by its content type? (gRPC-Web is not: its clients
 /// read a body.)
@@ -21,15 +23,22 @@ pub fn is_grpc(content_type: &[u8]) -> bool {
     kind.eq_ignore_ascii_case(GRPC) && matches!(rest.first(), None | Some(b'+' | b';' | b' '))
 }
 
-/// Writes the fields of a denial, RESOURCE_EXHAUSTED: all of the answer, whose
-/// HTTP status is 200.
+/// The status of a denial: RESOURCE_EXHAUSTED, or UNAVAILABLE where
+/// [no limit could be asked](Decision::is_unavailable).
+#[must_use]
+pub fn grpc_status(decision: &Decision) -> u8 {
+    if decision.is_unavailable() { UNAVAILABLE } else { EXHAUSTED }
+}
+
+/// Writes the fields of a denial, of its [status](grpc_status): all of the
+/// answer, whose HTTP status is 200.
 ///
 /// # Errors
 /// A buffer shorter than the values; [`FIELDS_SIZE`](super::FIELDS_SIZE) is
 /// always enough.
 pub fn grpc_denial(name: &str, decision: &Decision, buffer: &mut [u8]) -> Result<Fields, BufferTooSmall> {
     let name = Percent(cut(name));
-    answer(EXHAUSTED, buffer, |out| {
+    answer(grpc_status(decision), buffer, |out| {
         out.write_str(if decision.can_ever_fit() {
             "The limit "
         } else {
@@ -37,7 +46,7 @@ pub fn grpc_denial(name: &str, decision: &Decision, buffer: &mut [u8]) -> Result
         })?;
         name.write(out)?;
         if decision.can_ever_fit() {
-            out.write_str(" is reached. Try again in ")?;
+            out.write_str(if decision.is_unavailable() { CANNOT_BE_ASKED } else { IS_REACHED })?;
             out.number(whole_seconds(decision.retry_after).max(1))?;
             out.write_str(" s.")
         } else {
@@ -60,14 +69,14 @@ pub fn grpc_missing(header: &str, buffer: &mut [u8]) -> Result<Fields, BufferToo
 }
 
 fn answer(
-    status: u64,
+    status: u8,
     buffer: &mut [u8],
     message: impl FnOnce(&mut Output<'_>) -> fmt::Result,
 ) -> Result<Fields, BufferTooSmall> {
     let mut fields = Fields::default();
     let mut writer = Writer { out: Output { buffer, at: 0 }, fields: &mut fields };
     writer.with("content-type", |out| out.write_str("application/grpc"))?;
-    writer.number("grpc-status", status)?;
+    writer.number("grpc-status", status.into())?;
     writer.with("grpc-message", message)?;
     Ok(fields)
 }

@@ -24,6 +24,7 @@ pub struct Rules {
     pub(super) fields: Family,
     pub(super) status: u16,
     pub(super) status_over: u16,
+    pub(super) status_unavailable: u16,
 }
 
 /// Who a request comes from, and how that is told.
@@ -268,6 +269,13 @@ impl Rules {
     #[must_use]
     pub fn status_over(&self) -> u16 {
         self.status_over
+    }
+
+    /// The status of a denial that no limit gave: its store is away, and
+    /// `on_store_error` says `deny`.
+    #[must_use]
+    pub fn status_unavailable(&self) -> u16 {
+        self.status_unavailable
     }
 }
 

@@ -148,6 +148,7 @@ impl<'d> Compiler<'_, 'd> {
         let fields = object.take("headers").and_then(|text| self.family(field(&at, "headers", text)));
         let status = self.status(&mut object, "status").unwrap_or(429);
         let status_over = self.status(&mut object, "status_over").unwrap_or(422);
+        let status_unavailable = self.status(&mut object, "status_unavailable").unwrap_or(503);
         let mut policies = Vec::new();
         if let Some(text) = object.take("policies") {
             let node = field(&at, "policies", text);
@@ -183,6 +184,7 @@ impl<'d> Compiler<'_, 'd> {
             fields: fields.unwrap_or_default(),
             status,
             status_over,
+            status_unavailable,
         })
     }
 

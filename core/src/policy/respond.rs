@@ -45,11 +45,15 @@ impl Rules {
         http::problem_of(self.status_of(answer), self.items(selection, answer), buffer)
     }
 
-    /// The status of a denial: another one if no waiting would help.
+    /// The status of a denial: another one if no waiting would help, or if no
+    /// limit could be asked.
     #[must_use]
     pub fn status_of(&self, answer: &Answer) -> u16 {
-        let over = answer.decision().is_some_and(|decision| !decision.can_ever_fit());
-        if over { self.status_over() } else { self.status() }
+        match answer.decision() {
+            Some(decision) if !decision.can_ever_fit() => self.status_over(),
+            Some(decision) if decision.is_unavailable() => self.status_unavailable(),
+            _ => self.status(),
+        }
     }
 }
 

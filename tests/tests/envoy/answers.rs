@@ -98,6 +98,25 @@ fn a_grpc_client_that_waited_is_told_in_its_own_words() {
     statistic(&other, "tollgate_store_replies", 1);
 }
 
+/// A limit that cannot be asked is not a limit that is reached.
+#[test]
+fn a_denial_without_redis_says_so() {
+    let denied = |document: &str| {
+        let plugin = in_redis(r#"{ "rate": "9/h" }"#, r#", "on_store_error": "deny""#, "");
+        let plugin = plugin.replace("\"policies\"", &format!("{document} \"policies\""));
+        let envoy = Setup::new(&plugin).redis(1).start(); // nobody listens there
+        let answer = envoy.get("/", &[("x-user", "a")]);
+        assert_eq!(answer.number("retry-after"), 1);
+        assert!(answer.text().contains("#temporary-reduced-capacity"), "{}", answer.text());
+        assert!(answer.text().contains("The limit all cannot be asked at present."), "{}", answer.text());
+        (answer.status, grpc(&envoy, &["x-user: g"]))
+    };
+    let (status, (code, message)) = denied("");
+    assert_eq!((status, code), (503, 14), "UNAVAILABLE");
+    assert_eq!(message, "The limit all cannot be asked at present. Try again in 1 s.");
+    assert_eq!(denied(r#""status_unavailable": 429,"#).0, 429);
+}
+
 #[test]
 fn layers_are_charged_all_or_none_and_dry_run_never_denies() {
     let plugin = rules(

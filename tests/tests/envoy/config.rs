@@ -213,7 +213,7 @@ fn a_role_where_it_does_nothing_is_told() {
     let bridge = &mut setup.listeners[0]["filter_chains"][0]["filters"][0]["typed_config"]["config"];
     bridge["configuration"]["value"] = by_user(r#"{ "rate": "10/s" }"#).into();
     let envoy = setup.start();
-    assert_eq!(envoy.get("/", &[("x-user", "a")]).status, 429);
+    assert_eq!(envoy.get("/", &[("x-user", "a")]).status, 503);
     let told = r#"role "filter" is an HTTP filter, and limits nothing as a network filter"#;
     assert_eq!(envoy.log().matches(told).count(), 1, "{}", envoy.log());
 }

@@ -20,7 +20,7 @@ fn load(envoy: &Envoy, requests: u64, user: &str) -> (u64, u64) {
         conn.request("GET", "/", &[("x-user", user)]);
         match conn.response_to("GET").expect("an answer").status {
             200 => admitted += 1,
-            429 => denied += 1,
+            429 | 503 => denied += 1,
             other => panic!("{other}"),
         }
     }

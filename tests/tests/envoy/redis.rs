@@ -105,7 +105,7 @@ fn load(envoy: &Envoy, requests: u64, user: &str) -> (u64, u64, Duration) {
         slowest = slowest.max(from.elapsed());
         match status {
             200 => admitted += 1,
-            429 => denied += 1,
+            429 | 503 => denied += 1,
             other => panic!("{other}"),
         }
     }

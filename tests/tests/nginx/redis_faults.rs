@@ -76,7 +76,11 @@ fn each_policy_chooses_what_happens_without_redis() {
     gateways.redis.kill();
     let nginx = &gateways.nginx[0];
     assert_eq!(nginx.statuses("a", "/allow", 30), [200; 30]);
-    assert_eq!(nginx.statuses("a", "/deny", 5), [429; 5]);
+    assert_eq!(nginx.statuses("a", "/deny", 4), [503; 4]);
+    let denied = nginx.get_as("a", "/deny");
+    assert_eq!((denied.status, denied.number("retry-after")), (503, 1));
+    let told = "The limit deny cannot be asked at present. Try again in 1 s.";
+    assert!(denied.text().contains("#temporary-reduced-capacity") && denied.text().contains(told));
     let local = nginx.statuses("a", "/local", 30);
     let admitted = local.iter().filter(|status| **status == 200).count();
     assert!((3..=4).contains(&admitted), "a third of ten: {local:?}");

@@ -52,13 +52,12 @@ impl Store {
             }
             OnStoreError::Deny => {
                 host.metrics.count(StoreEvent::FallbackDeny);
-                for (at, held) in held() {
+                for (at, _) in held() {
                     let decision = Decision {
                         allowed: false,
-                        remaining: 0,
                         retry_after: COME_BACK,
                         reset_after: COME_BACK,
-                        ..unknown(&held.limit)
+                        ..NONE // no limit was asked
                     };
                     answer.set(at, decision, denied);
                 }
