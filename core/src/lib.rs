@@ -65,6 +65,7 @@ pub mod http;
 pub mod key;
 pub mod limit;
 pub mod limiter;
+pub mod local;
 pub mod metrics;
 #[cfg(feature = "redis")]
 pub mod pages;

@@ -6,7 +6,8 @@
 
 use crate::decision::Decision;
 use crate::limit::Algorithm;
-use crate::table::{Hold, Request, Table};
+use crate::local::LocalStore;
+use crate::table::{Hold, Request};
 use crate::time::Nanos;
 
 /// The most limits of one request.
@@ -29,8 +30,8 @@ pub struct Verdict {
 /// When one denies, nothing of the others is charged, and their decisions tell
 /// what they hold. Two requests for the same key and limit are
 /// two charges.
-pub fn check_all(
-    table: &Table<'_>,
+pub fn check_all<T: LocalStore + ?Sized>(
+    table: &T,
     requests: &[Request<'_>],
     now: Nanos,
     decisions: &mut [Decision],
@@ -45,7 +46,8 @@ pub fn check_all(
     holds.fill(Hold::default());
     if count > 1 {
         for (request, decision) in requests.iter().zip(decisions.iter_mut()) {
-            *decision = table.peek(request.key, request.limit, request.cost, now);
+            *decision =
+                table.peek_fingerprint(table.fingerprint(request.key), request.limit, request.cost, now);
         }
         if decisions.iter().any(|decision| !decision.allowed) {
             spare(table, requests, now, decisions);
@@ -60,9 +62,11 @@ pub fn check_all(
             return None;
         };
         if request.limit.algorithm() == Algorithm::Concurrency {
-            (*decision, *hold) = table.acquire(request.key, request.limit, request.cost, now);
+            (*decision, *hold) =
+                table.acquire_fingerprint(table.fingerprint(request.key), request.limit, request.cost, now);
         } else {
-            *decision = table.check(request.key, request.limit, request.cost, now);
+            *decision =
+                table.check_fingerprint(table.fingerprint(request.key), request.limit, request.cost, now);
         }
         if !decision.allowed {
             give_back(table, requests.get(..index)?, before, now);
@@ -74,9 +78,14 @@ pub fn check_all(
 }
 
 /// Gives back what [`check_all`] charged at `now`, holds included.
-pub fn give_back(table: &Table<'_>, requests: &[Request<'_>], holds: &mut [Hold], now: Nanos) {
+pub fn give_back<T: LocalStore + ?Sized>(
+    table: &T,
+    requests: &[Request<'_>],
+    holds: &mut [Hold],
+    now: Nanos,
+) {
     for request in requests {
-        table.refund(request.key, request.limit, request.cost, now);
+        table.refund_fingerprint(table.fingerprint(request.key), request.limit, request.cost, now);
     }
     for hold in holds {
         table.release(hold);
@@ -85,9 +94,14 @@ pub fn give_back(table: &Table<'_>, requests: &[Request<'_>], holds: &mut [Hold]
 }
 
 /// Limits that admitted and were not charged: what they hold now.
-fn spare(table: &Table<'_>, requests: &[Request<'_>], now: Nanos, decisions: &mut [Decision]) {
+fn spare<T: LocalStore + ?Sized>(
+    table: &T,
+    requests: &[Request<'_>],
+    now: Nanos,
+    decisions: &mut [Decision],
+) {
     for (request, decision) in requests.iter().zip(decisions).filter(|(_, decision)| decision.allowed) {
-        *decision = table.peek(request.key, request.limit, 0, now);
+        *decision = table.peek_fingerprint(table.fingerprint(request.key), request.limit, 0, now);
     }
 }
 

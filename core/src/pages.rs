@@ -12,8 +12,11 @@
 //! did meanwhile, else it begins anew. All limits of one policy for one
 //! subject are on one page and so charged all or none in one exchange.
 //!
-//! Where a policy has a penalty, the denials of its subjects are counted in
-//! pages, too: who is to wait waits at every worker.
+//! Pages are also what the machine [counts by itself](crate::local), as a table
+//! is elsewhere: the denials of subjects that have a penalty, so that who is to
+//! wait waits at every worker, and the limits of another store while that is
+//! away. Where the host has no shared data to offer, each worker does that in
+//! memory of its own, in as many pages.
 //!
 //! [`Workers`] puts the [`Store`] of the shared limits before the pages: each
 //! worker keeps leases and denials in memory of its own, and most requests
@@ -27,6 +30,7 @@
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
+use core::cell::RefCell;
 
 use crate::decision::Decision;
 use crate::key::{Fingerprint, Fingerprinter, Seed};
@@ -34,17 +38,19 @@ use crate::limit::{Algorithm, Limit};
 use crate::limiter::MAX_LAYERS;
 use crate::metrics::StoreMetrics;
 use crate::policy::check::NONE;
-use crate::policy::{self, Answer, Outcome, Policy, Rules, Selection};
+use crate::policy::{Answer, Outcome, Policy, Rules, Selection};
 use crate::redis::key;
 use crate::redis::script::{Ask, Call, Op};
+use crate::redis::share::{Piece, Share};
 use crate::redis::state::State;
-use crate::redis::store::{Host, One, Progress, Store, StoreConfig, StoreError, Strikes, Transport};
-use crate::table::{Hold, Table};
+use crate::redis::store::{Host, One, Progress, Store, StoreConfig, StoreError, Transport};
+use crate::table::Hold;
 use crate::time::{Nanos, step_back};
+use local::Own;
 use page::Page;
 
+mod local;
 mod page;
-mod strikes;
 
 /// The largest `limit` of a sliding log or a concurrency limit, whose state
 /// grows with it.
@@ -99,15 +105,33 @@ pub fn accepts(limit: &Limit) -> Result<(), TooLong> {
     if is_long(limit) && limit.limit() > MAX_ENTRIES { Err(TooLong(limit.limit())) } else { Ok(()) }
 }
 
+/// Can they count what one of so many instances admits by itself of a limit
+/// that is another store's, as that is away?
+///
+/// # Errors
+/// Its piece is a log or a concurrency limit of more than [`MAX_ENTRIES`].
+pub fn accepts_piece(limit: &Limit, instances: u64) -> Result<(), TooLong> {
+    match Share::nth(0, instances).and_then(|share| share.of_limit(limit)) {
+        Ok(Piece::Some(piece)) => accepts(&piece),
+        _ => Ok(()), // a piece that is none, or none that can be, is told by the store
+    }
+}
+
 /// The pages, as one worker uses them.
 #[derive(Debug)]
 pub struct Pages<B> {
-    blobs: B,
     hash: Fingerprinter,
     /// Pages of buckets and windows; those of logs are behind them.
     short: u32,
+    desk: RefCell<Desk<B>>,
+}
+
+/// What a worker works on a page with.
+#[derive(Debug)]
+struct Desk<B> {
+    blobs: B,
     page: Page,
-    replies: VecDeque<Reply>,
+    own: Own,
     evicted: u64,
     conflicts: u64,
 }
@@ -125,32 +149,24 @@ impl<B: Blobs> Pages<B> {
     /// workers have the same seed and the same number.
     #[must_use]
     pub fn new(blobs: B, pages: u32, seed: Seed) -> Pages<B> {
+        let (page, own) = (Page::default(), Own::default());
         Pages {
-            blobs,
             hash: Fingerprinter::new(seed),
             short: pages.clamp(1, 1 << 20),
-            page: Page::default(),
-            replies: VecDeque::with_capacity(MAX_LAYERS),
-            evicted: 0,
-            conflicts: 0,
+            desk: RefCell::new(Desk { blobs, page, own, evicted: 0, conflicts: 0 }),
         }
     }
 
     /// Rows that this worker dropped although they were not idle.
     #[must_use]
     pub fn evicted(&self) -> u64 {
-        self.evicted
+        self.desk.try_borrow().map_or(0, |desk| desk.evicted)
     }
 
     /// Exchanges that began anew, as another worker was first.
     #[must_use]
     pub fn conflicts(&self) -> u64 {
-        self.conflicts
-    }
-
-    /// The blobs.
-    pub fn blobs(&mut self) -> &mut B {
-        &mut self.blobs
+        self.desk.try_borrow().map_or(0, |desk| desk.conflicts)
     }
 
     /// Does what a call asks: a decision for each of its limits, and the units
@@ -159,7 +175,7 @@ impl<B: Blobs> Pages<B> {
     /// # Errors
     /// The shared data is not there, or others write this page all the time.
     pub fn execute(
-        &mut self,
+        &self,
         call: &Call<'_>,
         now: Nanos,
         decisions: &mut [Decision],
@@ -169,33 +185,37 @@ impl<B: Blobs> Pages<B> {
         let key = unmarked(first.key);
         if let (Op::GiveBack { .. }, true, [_], Some(base)) = (call.op, is_long, call.asks, unnumbered(key)) {
             // Units in flight go back alone: they lie where their policy's first limit does.
-            if self.exchange(self.place(base, true), call, now, decisions)?.is_some() {
+            if self.exchange(self.place_of(base, true), call, now, decisions)?.is_some() {
                 return Ok(0);
             }
         }
-        Ok(self.exchange(self.place(key, is_long), call, now, decisions)?.unwrap_or(0))
+        Ok(self.exchange(self.place_of(key, is_long), call, now, decisions)?.unwrap_or(0))
     }
 
     /// The page of a policy's first key.
-    fn place(&self, key: &[u8], is_long: bool) -> u32 {
-        let hash = self.hash.fingerprint(key);
+    fn place_of(&self, key: &[u8], is_long: bool) -> u32 {
+        self.place(self.hash.fingerprint(key), is_long)
+    }
+
+    fn place(&self, hash: Fingerprint, is_long: bool) -> u32 {
         if is_long { self.short + within(hash, self.short.div_ceil(LONG)) } else { within(hash, self.short) }
     }
 
     /// Reads, decides, writes; none if there is nothing to give back to.
     fn exchange(
-        &mut self,
+        &self,
         place: u32,
         call: &Call<'_>,
         now: Nanos,
         decisions: &mut [Decision],
     ) -> Result<Option<u64>, Unavailable> {
         let size = if place < self.short { PAGE_SIZE } else { LONG_PAGE_SIZE };
-        self.replace(place, now, |hash, page, bytes, now| {
+        let mut given = None;
+        self.replace(place, now, &mut |page, bytes, now| {
             let mut states: [Option<Kept>; MAX_LAYERS] = [const { None }; MAX_LAYERS];
             let (mut is_known, mut is_carried) = (false, false);
             for (ask, room) in call.asks.iter().zip(&mut states) {
-                let fingerprint = hash.fingerprint(ask.key).0;
+                let fingerprint = self.hash.fingerprint(ask.key).0;
                 let found = page::find(bytes, fingerprint, ask.limit, now);
                 is_known |= found.is_some();
                 let (state, carried) = found.unwrap_or_else(|| (State::new(ask.limit), false));
@@ -208,11 +228,15 @@ impl<B: Blobs> Pages<B> {
                     let request = Request { now, cost, more, share, owed, id };
                     let (units, is_changed) = check(call.asks, &mut states, &request, decisions);
                     if !is_changed && !is_carried {
-                        return (Some(0), None);
+                        given = Some(0);
+                        return None;
                     }
                     (units, now)
                 }
-                Op::GiveBack { .. } if !is_known => return (None, None),
+                Op::GiveBack { .. } if !is_known => {
+                    given = None;
+                    return None;
+                }
                 Op::GiveBack { units, age, id } => {
                     for (ask, kept) in call.asks.iter().zip(states.iter_mut().flatten()) {
                         kept.state.refund(ask.limit, now, units, now.saturating_sub(age), id);
@@ -222,35 +246,47 @@ impl<B: Blobs> Pages<B> {
             };
             let rows = call.asks.iter().zip(states.iter().flatten());
             let rows = rows.map(|(ask, kept)| (kept.fingerprint, ask.limit, &kept.state));
-            (Some(units), Some(page.write(bytes, &rows, (now, latest), size)))
-        })
+            given = Some(units);
+            Some(page.write(bytes, &rows, (now, latest), size))
+        })?;
+        Ok(given)
     }
 
     /// Hands over what a page holds, and the time that it has there; writes
     /// what was put together in the room for pages, unless that is none, which
     /// else is how many rows had to go. Anew when somebody else was quicker.
-    fn replace<R>(
-        &mut self,
-        place: u32,
-        now: Nanos,
-        mut step: impl FnMut(&Fingerprinter, &mut Page, &[u8], Nanos) -> (R, Option<u64>),
-    ) -> Result<R, Unavailable> {
+    fn replace(&self, place: u32, now: Nanos, step: Step<'_>) -> Result<(), Unavailable> {
+        let Ok(mut desk) = self.desk.try_borrow_mut() else { return Err(Unavailable) }; // it is not lent out
+        let Desk { blobs, page, evicted, conflicts, .. } = &mut *desk;
         for _ in 0..TRIES {
-            let read = self.blobs.read(place)?;
+            let read = blobs.read(place)?;
             let bytes = bytes_of(&read);
             let now = step_back(now, page::latest(bytes));
-            let (answer, evicted) = step(&self.hash, &mut self.page, bytes, now);
-            let Some(evicted) = evicted else { return Ok(answer) };
+            let Some(gone) = step(page, bytes, now) else { return Ok(()) };
             let version = read.as_ref().map(|(_, version)| *version);
-            if self.blobs.write(place, self.page.bytes(), version)? {
-                self.evicted = self.evicted.saturating_add(evicted);
-                return Ok(answer);
+            if blobs.write(place, page.bytes(), version)? {
+                *evicted = evicted.saturating_add(gone);
+                return Ok(());
             }
-            self.conflicts = self.conflicts.saturating_add(1);
+            *conflicts = conflicts.saturating_add(1);
         }
         Err(Unavailable)
     }
+
+    /// The same; where that cannot be, with a page of the worker's own.
+    fn replace_anyway(&self, place: u32, now: Nanos, step: Step<'_>) {
+        if self.replace(place, now, step).is_err()
+            && let Ok(mut desk) = self.desk.try_borrow_mut()
+        {
+            let Desk { page, own, evicted, .. } = &mut *desk;
+            let gone = own.replace(place, now, page, step);
+            *evicted = evicted.saturating_add(gone);
+        }
+    }
 }
+
+/// What is made of a page.
+type Step<'s> = &'s mut dyn FnMut(&mut Page, &[u8], Nanos) -> Option<u64>;
 
 /// What a page that was read holds; one that is not there, nothing.
 fn bytes_of<T: AsRef<[u8]>>(read: &Option<(T, u32)>) -> &[u8] {
@@ -335,12 +371,18 @@ fn unnumbered(key: &[u8]) -> Option<&[u8]> {
     digits.iter().all(u8::is_ascii_digit).then_some(base)
 }
 
-impl<B: Blobs> Transport for Pages<B> {
+/// Calls that are answered at once.
+struct Near<'n, B> {
+    pages: &'n Pages<B>,
+    replies: &'n mut VecDeque<Reply>,
+}
+
+impl<B: Blobs> Transport for Near<'_, B> {
     fn send(&mut self, ticket: u64, call: &Call<'_>, _: Nanos, now: Nanos) -> bool {
         let mut decisions = [NONE; MAX_LAYERS];
         let count = call.asks.len().min(MAX_LAYERS);
         let room = decisions.get_mut(..count).unwrap_or(&mut []);
-        let Ok(units) = self.execute(call, now, room) else { return false };
+        let Ok(units) = self.pages.execute(call, now, room) else { return false };
         self.replies.push_back(Reply { ticket, decisions, count, units });
         true
     }
@@ -353,119 +395,117 @@ impl<B: Blobs> Transport for Pages<B> {
     fn peek(&mut self, asks: &[Ask<'_>], cost: u64, now: Nanos) -> Option<Nanos> {
         let first = asks.first()?;
         let is_long = asks.iter().any(|ask| is_long(ask.limit));
-        let read = self.blobs.read(self.place(unmarked(first.key), is_long)).ok()?;
-        let bytes = bytes_of(&read);
-        let now = step_back(now, page::latest(bytes));
-        let wait = |ask: &Ask<'_>| {
-            let found = page::find(bytes, self.hash.fingerprint(ask.key).0, ask.limit, now);
-            found.map_or(0, |(mut state, _)| state.decide(ask.limit, now, cost, 0).retry_after)
-        };
-        asks.iter().map(wait).max()
-    }
-
-    fn strikes(&mut self) -> Option<&mut dyn Strikes> {
-        Some(self)
-    }
-
-    fn subject(&self, subject: &[u8]) -> Option<Fingerprint> {
-        Some(self.hash.fingerprint(subject))
+        let mut longest = None;
+        let place = self.pages.place_of(unmarked(first.key), is_long);
+        let read = self.pages.replace(place, now, &mut |_, bytes, now| {
+            let wait = |ask: &Ask<'_>| {
+                let found = page::find(bytes, self.pages.hash.fingerprint(ask.key).0, ask.limit, now);
+                found.map_or(0, |(mut state, _)| state.decide(ask.limit, now, cost, 0).retry_after)
+            };
+            longest = asks.iter().map(wait).max();
+            None
+        });
+        read.ok().and(longest)
     }
 }
 
 /// One worker: what it remembers, before the pages that all share.
 #[derive(Debug)]
-pub struct Workers<B> {
+pub struct Workers {
     store: Box<Store>,
-    pages: Pages<B>,
+    replies: VecDeque<Reply>,
 }
 
 /// What a host brings along to each step.
-#[derive(Clone, Copy, Debug)]
-pub struct Here<'h, 'm> {
-    /// Where penalties are counted; and everything, should the shared data
-    /// not be there.
-    pub table: &'h Table<'m>,
+#[derive(Debug)]
+pub struct Here<'h, B> {
+    /// The pages: the store, and where is counted what that should not take.
+    pub pages: &'h Pages<B>,
     /// What is counted.
     pub metrics: &'h StoreMetrics,
     /// A clock that is the same for all workers.
     pub now: Nanos,
 }
 
-impl<B: Blobs> Workers<B> {
+impl Workers {
     /// Takes the memory of `pots` keys, about 1.1 KiB each, and of `holds`
     /// requests in flight under concurrency limits, about 0.5 KiB each; `seed`
     /// is drawn by each worker for itself, and tells its calls from others'.
     ///
     /// # Errors
     /// Too many holds.
-    pub fn new(pages: Pages<B>, pots: usize, holds: usize, seed: u64) -> Result<Workers<B>, StoreError> {
+    pub fn new(pots: usize, holds: usize, seed: u64) -> Result<Workers, StoreError> {
         let config =
             StoreConfig { pots, waiting: 4, holds, workers: SHARE / 2, seed, ..StoreConfig::default() };
-        Ok(Workers { store: Box::new(Store::new(&config)?), pages })
+        let replies = VecDeque::with_capacity(MAX_LAYERS);
+        Ok(Workers { store: Box::new(Store::new(&config)?), replies })
     }
 
     /// Asks all limits of a selection of rules that
     /// [count in a store](Rules::count_in_store), all or none. `answer` is
     /// room, which a host keeps for all its requests.
-    pub fn check(
+    pub fn check<B: Blobs>(
         &mut self,
         rules: &Rules,
         selection: &Selection<'_>,
-        here: &Here<'_, '_>,
+        here: &Here<'_, B>,
         answer: &mut Answer,
     ) {
-        let progress = match self.store.one(rules, selection, 0, &mut here.host(&mut self.pages)) {
+        let Workers { store, replies } = &mut *self;
+        let one = with(replies, here, |host| store.one(rules, selection, 0, host));
+        let progress = match one {
             Some(One::Known(decision, outcome)) => {
                 answer.set_only(&decision, outcome);
-                if !self.pages.replies.is_empty() {
-                    deliver(&mut self.store, &mut self.pages, here); // of what was fetched ahead
+                if !replies.is_empty() {
+                    deliver(store, replies, here); // of what was fetched ahead
                 }
                 return;
             }
             Some(One::Asked(progress)) => progress,
-            None => self.store.check(rules, selection, 0, &mut here.host(&mut self.pages)),
+            None => with(replies, here, |host| store.check(rules, selection, 0, host)),
         };
         *answer = self.answered(&progress, rules, selection, here);
     }
 
     #[inline(never)]
-    fn answered(
+    fn answered<B: Blobs>(
         &mut self,
         progress: &Progress,
         rules: &Rules,
         selection: &Selection<'_>,
-        here: &Here<'_, '_>,
+        here: &Here<'_, B>,
     ) -> Answer {
-        deliver(&mut self.store, &mut self.pages, here);
+        let Workers { store, replies } = self;
+        deliver(store, replies, here);
         match progress {
             Progress::Answered(answer) => *answer,
             Progress::Waiting(pending) => {
-                while let Some((_, told)) = self.store.poll_answer(&mut here.host(&mut self.pages)) {
-                    if let Some(answer) = self.store.answer(told).filter(|_| told == *pending) {
+                while let Some((_, told)) = with(replies, here, |host| store.poll_answer(host)) {
+                    if let Some(answer) = store.answer(told).filter(|_| told == *pending) {
                         return *answer;
                     }
                 }
-                // Every call is answered at once, so this is not reached.
-                self.store.cancel(*pending, &mut here.host(&mut self.pages));
-                policy::check(rules, here.table, selection, here.now)
+                // Every call is answered at once, so this is not reached; it would be let through.
+                with(replies, here, |host| store.cancel(*pending, host));
+                Answer::join(rules, selection, |_| true, None, None)
             }
         }
     }
 
     /// The request is over: gives back its units in flight.
-    pub fn release(&mut self, hold: &Hold, here: &Here<'_, '_>) {
+    pub fn release<B: Blobs>(&mut self, hold: &Hold, here: &Here<'_, B>) {
         self.step(here, |store, host| store.release(hold, host));
     }
 
     /// Takes back what an admitted request was charged at that time, as it was
     /// denied elsewhere. What lies in a sliding log stays.
-    pub fn give_back(
+    pub fn give_back<B: Blobs>(
         &mut self,
         rules: &Rules,
         selection: &Selection<'_>,
         answer: &Answer,
         charged_at: Nanos,
-        here: &Here<'_, '_>,
+        here: &Here<'_, B>,
     ) {
         let dry = rules.layers_of(selection, Policy::dry_run);
         let mut layers = selection.layers().enumerate().peekable();
@@ -490,7 +530,7 @@ impl<B: Blobs> Workers<B> {
             let age = here.now.saturating_sub(charged_at);
             let op = Op::GiveBack { units: layer.cost, age, id: 0 };
             let call = Call { asks: asks.get(..count).unwrap_or(&[]), op };
-            let _ = self.pages.execute(&call, here.now, &mut []); // without shared data there is nothing to take back
+            let _ = here.pages.execute(&call, here.now, &mut []); // without shared data there is nothing to take back
         }
         answer.holds().iter().for_each(|hold| self.release(hold, here));
     }
@@ -502,43 +542,40 @@ impl<B: Blobs> Workers<B> {
     }
 
     /// Gives back what was leased and not spent in time.
-    pub fn handle_timeout(&mut self, here: &Here<'_, '_>) {
+    pub fn handle_timeout<B: Blobs>(&mut self, here: &Here<'_, B>) {
         if self.poll_timeout().is_some_and(|at| at <= here.now) {
             self.step(here, Store::handle_timeout);
         }
     }
 
     /// Gives everything back: the worker ends.
-    pub fn drain(&mut self, here: &Here<'_, '_>) {
+    pub fn drain<B: Blobs>(&mut self, here: &Here<'_, B>) {
         self.step(here, Store::drain);
     }
 
-    /// The pages.
-    #[must_use]
-    pub fn pages(&self) -> &Pages<B> {
-        &self.pages
-    }
-
-    fn step(&mut self, here: &Here<'_, '_>, step: impl FnOnce(&mut Store, &mut Host<'_, '_>)) {
-        step(&mut self.store, &mut here.host(&mut self.pages));
-        deliver(&mut self.store, &mut self.pages, here);
+    fn step<B: Blobs>(&mut self, here: &Here<'_, B>, step: impl FnOnce(&mut Store, &mut Host<'_, '_>)) {
+        let Workers { store, replies } = self;
+        with(replies, here, |host| step(store, host));
+        deliver(store, replies, here);
     }
 }
 
-impl<'h, 'm> Here<'h, 'm> {
-    fn host<'t>(&self, transport: &'t mut dyn Transport) -> Host<'t, 'm>
-    where
-        'h: 't,
-    {
-        Host { table: self.table, metrics: self.metrics, transport, now: self.now }
-    }
+/// What the store is asked with.
+#[inline]
+fn with<B: Blobs, R>(
+    replies: &mut VecDeque<Reply>,
+    here: &Here<'_, B>,
+    step: impl FnOnce(&mut Host<'_, '_>) -> R,
+) -> R {
+    let mut near = Near { pages: here.pages, replies };
+    step(&mut Host { table: here.pages, metrics: here.metrics, transport: &mut near, now: here.now })
 }
 
 /// Hands over what was answered; answers may lead to calls.
-fn deliver<B: Blobs>(store: &mut Store, pages: &mut Pages<B>, here: &Here<'_, '_>) {
-    while let Some(mut reply) = pages.replies.pop_front() {
+fn deliver<B: Blobs>(store: &mut Store, replies: &mut VecDeque<Reply>, here: &Here<'_, B>) {
+    while let Some(mut reply) = replies.pop_front() {
         let decisions = reply.decisions.get_mut(..reply.count).unwrap_or(&mut []);
-        store.answered(reply.ticket, decisions, reply.units, &mut here.host(pages));
+        with(replies, here, |host| store.answered(reply.ticket, decisions, reply.units, host));
     }
 }
 

@@ -106,7 +106,7 @@ pub struct Request<'r> {
 /// A count, and the instant after which it is void.
 #[cfg(feature = "policy")]
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Tally {
+pub struct Tally {
     pub(crate) count: u64,
     pub(crate) forgotten_at: Nanos,
 }
@@ -209,7 +209,7 @@ impl<'m> Table<'m> {
         key: Fingerprint,
         limit: &Limit,
         now: Nanos,
-        step: impl Fn(Tally, Nanos) -> (Option<Tally>, R),
+        mut step: impl FnMut(Tally, Nanos) -> (Option<Tally>, R),
     ) -> R {
         let now = self.parts.header.clock(key).hold(now);
         self.update(key, limit, now, |cell| {
@@ -330,7 +330,7 @@ impl<'m> Table<'m> {
         key: Fingerprint,
         limit: &Limit,
         now: Nanos,
-        step: impl Fn(Cell) -> (Option<Cell>, R),
+        mut step: impl FnMut(Cell) -> (Option<Cell>, R),
     ) -> R {
         let walk = self.walk(key, limit);
         loop {

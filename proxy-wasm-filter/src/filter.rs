@@ -4,14 +4,13 @@ use tollgate_core::http::LIST_SIZE;
 use tollgate_core::key::Seed;
 use tollgate_core::metrics::StoreMetrics;
 use tollgate_core::pages::{self, Pages, Workers};
-use tollgate_core::policy::plugin::{Counting, Embedded};
+use tollgate_core::policy::plugin::Counting;
 use tollgate_core::policy::{Answer, KeyRoom, Rules, Selection};
 use tollgate_core::redis::engine;
 use tollgate_core::redis::store::{Pending, Progress};
-use tollgate_core::table::{self, OwnedTable, Table};
 use tollgate_core::time::Nanos;
 
-use crate::abi::{self, Action};
+use crate::abi::{self, Action, Level};
 use crate::answer::{answered, deny_missing};
 use crate::clock::Clock;
 use crate::look::{Headers, Wanted};
@@ -20,9 +19,6 @@ use crate::redis::{Redis, Told};
 use crate::request::Request;
 use crate::stats::Stats;
 
-/// What every worker keeps for itself: penalties of policies in Redis, and
-/// everything should the host's shared data not be there.
-const TABLE: table::Config = table::Config { capacity: 4096, rows: 64, row_entries: 64 };
 /// Leases are looked through so often, in milliseconds.
 const TICK: u32 = 100;
 
@@ -33,7 +29,9 @@ pub(crate) struct Filter {
     rules: Rules,
     wanted: Wanted,
     counts: Counts,
-    table: OwnedTable,
+    /// Where policies count that are not in Redis; and, of those that are, the
+    /// penalties, and what is admitted while it is away.
+    pages: Pages<HostPages>,
     metrics: Box<StoreMetrics>,
     stats: Stats,
     clock: Clock,
@@ -48,7 +46,7 @@ pub(crate) struct Filter {
 /// Where is counted; one of them at least, where there are policies.
 #[derive(Debug)]
 struct Counts {
-    pages: Option<Box<Workers<HostPages>>>,
+    workers: Option<Box<Workers>>,
     redis: Option<Box<Redis>>,
     /// Which policies count in pages.
     is_local: Box<[bool]>,
@@ -69,12 +67,12 @@ impl Counts {
         rules: &Rules,
         selection: &Selection<'_>,
         context: u32,
-        here: &Step<'_, '_>,
+        here: &Step<'_>,
         answer: &mut Answer,
     ) -> Asked {
-        match (&mut self.pages, &mut self.redis) {
+        match (&mut self.workers, &mut self.redis) {
             (Some(_), Some(_)) => return self.ask_both(rules, selection, context, here, answer),
-            (Some(pages), None) => pages.check(rules, selection, &here.pages(), answer),
+            (Some(workers), None) => workers.check(rules, selection, &here.pages(), answer),
             (None, Some(redis)) => match redis.check(rules, selection, context, &here.redis()) {
                 Progress::Answered(told) => *answer = told,
                 Progress::Waiting(pending) => return Asked::Waiting(pending, None),
@@ -91,14 +89,14 @@ impl Counts {
         rules: &Rules,
         selection: &Selection<'_>,
         context: u32,
-        here: &Step<'_, '_>,
+        here: &Step<'_>,
         answer: &mut Answer,
     ) -> Asked {
         let is_local = |policy: usize| self.is_local.get(policy) == Some(&true);
         let (first, second) = (selection.part(is_local), selection.part(|policy| !is_local(policy)));
         let mut ours = None;
-        if let Some(pages) = self.pages.as_mut().filter(|_| !first.is_empty()) {
-            pages.check(rules, &first, &here.pages(), ours.get_or_insert_default());
+        if let Some(workers) = self.workers.as_mut().filter(|_| !first.is_empty()) {
+            workers.check(rules, &first, &here.pages(), ours.get_or_insert_default());
         }
         let is_denied = ours.as_ref().is_some_and(|ours| !ours.allowed);
         let Some(redis) = self.redis.as_mut().filter(|_| !second.is_empty() && !is_denied) else {
@@ -122,7 +120,7 @@ impl Counts {
         ours: Option<&Answer>,
         theirs: &Answer,
         asked_at: Nanos,
-        here: &Step<'_, '_>,
+        here: &Step<'_>,
     ) -> Answer {
         if let Some(ours) = ours.filter(|_| !theirs.allowed) {
             self.give_back(rules, selection, ours, asked_at, here);
@@ -137,11 +135,11 @@ impl Counts {
         selection: &Selection<'_>,
         ours: &Answer,
         asked_at: Nanos,
-        here: &Step<'_, '_>,
+        here: &Step<'_>,
     ) {
-        let Some(pages) = &mut self.pages else { return };
+        let Some(workers) = &mut self.workers else { return };
         let first = selection.part(|policy| self.is_local.get(policy) == Some(&true));
-        pages.give_back(rules, &first, ours, asked_at, &here.pages());
+        workers.give_back(rules, &first, ours, asked_at, &here.pages());
     }
 }
 
@@ -149,25 +147,39 @@ impl Filter {
     pub(crate) fn new(context: u32, rules: Rules, counting: Counting) -> Result<Filter, String> {
         let refused =
             |status: abi::Status| format!("the host's shared data or random source: status {}", status.0);
-        let [own, _] = abi::random().map_err(refused)?;
-        let pages = |embedded: &Embedded| {
-            let shared = seed(&embedded.zone).map_err(refused)?;
-            let pages = Pages::new(HostPages::new(&embedded.zone, embedded.pages), embedded.pages, shared);
-            let workers = Workers::new(pages, embedded.remembered, embedded.holds, own);
+        let Counting { embedded, redis, is_local } = counting;
+        let random = abi::random().map_err(refused)?;
+        let [own, _] = random;
+        let (shared, is_shared) = match seed(&embedded.zone) {
+            Ok(shared) => (shared, true),
+            Err(status) if is_local.contains(&true) => return Err(refused(status)),
+            Err(status) => {
+                abi::log(
+                    Level::Warn,
+                    &format!(
+                        "tollgate: the host's shared data: status {}; each worker counts penalties, and what is \
+                         admitted without Redis, by itself",
+                        status.0
+                    ),
+                );
+                (Seed(random), false)
+            }
+        };
+        let pages = Pages::new(HostPages::new(&embedded, is_shared), embedded.pages, shared);
+        let workers = || {
+            let workers = Workers::new(embedded.remembered, embedded.holds, own);
             Ok::<_, String>(Box::new(workers.map_err(|error| format!("embedded: {error}"))?))
         };
-        let Counting { embedded, redis, is_local } = counting;
-        let pages = embedded.as_ref().map(pages).transpose()?;
-        let redis = redis.as_ref().map(|redis| Redis::new(redis, own).map(Box::new)).transpose()?;
-        let counts = Counts { pages, redis, is_local };
-        let seed = Seed(abi::random().map_err(refused)?);
-        let table = OwnedTable::new(TABLE, seed).map_err(|error| format!("table: {error}"))?;
+        let workers = is_local.contains(&true).then(workers).transpose()?;
+        let redis =
+            redis.as_ref().map(|redis| Redis::new(redis, own, is_shared).map(Box::new)).transpose()?;
+        let counts = Counts { workers, redis, is_local };
         let (wanted, stats, text) = (Wanted::new(&rules), Stats::new(&rules), vec![0; LIST_SIZE]);
         Ok(Filter {
             context,
             wanted,
             counts,
-            table,
+            pages,
             metrics: Box::default(),
             stats,
             clock: Clock::new(),
@@ -187,8 +199,8 @@ impl Filter {
     pub(crate) fn tick_passed(&mut self) {
         self.clock.follow();
         self.step(|counts, here| {
-            if let Some(pages) = &mut counts.pages {
-                pages.handle_timeout(&here.pages());
+            if let Some(workers) = &mut counts.workers {
+                workers.handle_timeout(&here.pages());
             }
             if let Some(redis) = &mut counts.redis {
                 redis.tick_passed(&here.redis());
@@ -198,8 +210,7 @@ impl Filter {
     }
 
     fn tell(&mut self) {
-        let pages = self.counts.pages.as_ref().map(|workers| workers.pages());
-        let pages = pages.map_or([0, 0], |pages| [pages.evicted(), pages.conflicts()]);
+        let pages = [self.pages.evicted(), self.pages.conflicts()];
         self.stats.tell(&self.metrics.snapshot(), pages, self.clock.latest());
     }
 
@@ -246,8 +257,7 @@ impl Filter {
     /// The next request that waited.
     pub(crate) fn poll(&mut self) -> Option<Told> {
         let redis = self.counts.redis.as_mut()?;
-        let table = self.table.table()?;
-        redis.poll(&Step { table: &table, metrics: &self.metrics, now: self.clock.latest() }.redis())
+        redis.poll(&Step { pages: &self.pages, metrics: &self.metrics, now: self.clock.latest() }.redis())
     }
 
     /// A request that waited is answered.
@@ -257,14 +267,14 @@ impl Filter {
         if let Some(ours) = request.ours.take() {
             return self.told_both(told, &ours, request);
         }
-        let (Some(table), Some(redis)) = (self.table.table(), &self.counts.redis) else {
+        let Some(redis) = &self.counts.redis else {
             return Action::Continue; // it was asked
         };
         let mut selection = Selection::default();
         let Some(answer) = redis.told(told, &mut selection) else {
             return Action::Continue; // it was told just now
         };
-        self.stats.answered(&self.rules, &table, &selection, answer);
+        self.stats.answered(&self.rules, &self.pages, &selection, answer);
         let is_local = &self.counts.is_local;
         answered(&self.rules, &selection, answer, is_local, &mut request.reply, &mut self.text)
     }
@@ -277,15 +287,14 @@ impl Filter {
         let attributes = self.wanted.attributes(&request.look, &mut headers);
         match self.rules.select(&attributes, &mut self.room) {
             Ok(selection) => {
-                let Some(table) = self.table.table() else { return Action::Continue }; // it was made
-                let here = Step { table: &table, metrics: &self.metrics, now: self.clock.latest() };
+                let here = Step { pages: &self.pages, metrics: &self.metrics, now: self.clock.latest() };
                 let Some(theirs) = self.counts.redis.as_ref().and_then(|redis| redis.answer(told)).copied()
                 else {
                     return Action::Continue; // it was told just now
                 };
                 let asked_at = request.asked_at;
                 let answer = self.counts.join(&self.rules, &selection, Some(ours), &theirs, asked_at, &here);
-                self.stats.answered(&self.rules, &table, &selection, &answer);
+                self.stats.answered(&self.rules, &self.pages, &selection, &answer);
                 let is_local = &self.counts.is_local;
                 answered(&self.rules, &selection, &answer, is_local, &mut request.reply, &mut self.text)
             }
@@ -304,8 +313,8 @@ impl Filter {
                 redis.cancel(pending, &here.redis());
             }
             for (is_local, hold) in &request.reply.holds {
-                match (is_local, &mut counts.pages, &mut counts.redis) {
-                    (true, Some(pages), _) => pages.release(hold, &here.pages()),
+                match (is_local, &mut counts.workers, &mut counts.redis) {
+                    (true, Some(workers), _) => workers.release(hold, &here.pages()),
                     (false, _, Some(redis)) => redis.release(hold, &here.redis()),
                     _ => {}
                 }
@@ -319,16 +328,16 @@ impl Filter {
         let mut headers = Headers::default();
         let attributes = self.wanted.attributes(&request.look, &mut headers);
         let selection = self.rules.select(&attributes, &mut self.room);
-        let (Ok(selection), Some(table)) = (selection, self.table.table()) else { return };
-        let here = Step { table: &table, metrics: &self.metrics, now: self.clock.latest() };
+        let Ok(selection) = selection else { return };
+        let here = Step { pages: &self.pages, metrics: &self.metrics, now: self.clock.latest() };
         self.counts.give_back(&self.rules, &selection, ours, request.asked_at, &here);
     }
 
     /// The plugin ends: what it fetched ahead goes back.
     pub(crate) fn end(&mut self) {
         self.step(|counts, here| {
-            if let Some(pages) = &mut counts.pages {
-                pages.drain(&here.pages());
+            if let Some(workers) = &mut counts.workers {
+                workers.drain(&here.pages());
             }
             if let Some(redis) = &mut counts.redis {
                 redis.drain(&here.redis());
@@ -348,11 +357,9 @@ impl Filter {
         }
     }
 
-    fn step(&mut self, step: impl FnOnce(&mut Counts, &Step<'_, '_>)) {
+    fn step(&mut self, step: impl FnOnce(&mut Counts, &Step<'_>)) {
         let now = self.now();
-        if let Some(table) = self.table.table() {
-            step(&mut self.counts, &Step { table: &table, metrics: &self.metrics, now });
-        }
+        step(&mut self.counts, &Step { pages: &self.pages, metrics: &self.metrics, now });
     }
 
     fn now(&mut self) -> Nanos {
@@ -374,8 +381,7 @@ impl Filter {
             }
             Ok(()) if selection.is_empty() => return Action::Continue,
             Ok(()) => {
-                let Some(table) = self.table.table() else { return Action::Continue }; // it was made
-                let here = Step { table: &table, metrics: &self.metrics, now };
+                let here = Step { pages: &self.pages, metrics: &self.metrics, now };
                 let asked = self.counts.ask(&self.rules, &selection, context, &here, &mut self.answer);
                 if let Asked::Waiting(pending, ours) = asked {
                     (request.pending, request.asked_at) = (Some(pending), now);
@@ -383,7 +389,7 @@ impl Filter {
                     self.flush_from(context);
                     return Action::Pause;
                 }
-                self.stats.answered(&self.rules, &table, &selection, &self.answer);
+                self.stats.answered(&self.rules, &self.pages, &selection, &self.answer);
                 answered(
                     &self.rules,
                     &selection,
@@ -400,18 +406,18 @@ impl Filter {
 }
 
 /// What the counts are asked with.
-struct Step<'s, 'm> {
-    table: &'s Table<'m>,
+struct Step<'s> {
+    pages: &'s Pages<HostPages>,
     metrics: &'s StoreMetrics,
     now: Nanos,
 }
 
-impl Step<'_, '_> {
-    fn pages(&self) -> pages::Here<'_, '_> {
-        pages::Here { table: self.table, metrics: self.metrics, now: self.now }
+impl Step<'_> {
+    fn pages(&self) -> pages::Here<'_, HostPages> {
+        pages::Here { pages: self.pages, metrics: self.metrics, now: self.now }
     }
 
     fn redis(&self) -> engine::Here<'_, '_> {
-        engine::Here { table: self.table, metrics: self.metrics, now: self.now }
+        engine::Here { table: self.pages, metrics: self.metrics, now: self.now }
     }
 }

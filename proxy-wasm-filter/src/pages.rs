@@ -3,6 +3,7 @@
 
 use tollgate_core::key::Seed;
 use tollgate_core::pages::{Blobs, Unavailable};
+use tollgate_core::policy::plugin::Embedded;
 
 use crate::abi;
 
@@ -12,12 +13,14 @@ pub(crate) struct HostPages {
     /// The key up to and with the last slash, then the number.
     key: Vec<u8>,
     prefix: usize,
+    is_shared: bool,
 }
 
 impl HostPages {
-    pub(crate) fn new(zone: &str, pages: u32) -> HostPages {
-        let key = format!("tollgate/{zone}/{pages}/").into_bytes();
-        HostPages { prefix: key.len(), key }
+    /// Of a host that has none, if `is_shared` says so.
+    pub(crate) fn new(embedded: &Embedded, is_shared: bool) -> HostPages {
+        let key = format!("tollgate/{}/{}/", embedded.zone, embedded.pages).into_bytes();
+        HostPages { prefix: key.len(), key, is_shared }
     }
 
     fn key(&mut self, page: u32) -> &[u8] {
@@ -31,6 +34,9 @@ impl Blobs for HostPages {
     type Bytes = Vec<u8>;
 
     fn read(&mut self, page: u32) -> Result<Option<(Vec<u8>, u32)>, Unavailable> {
+        if !self.is_shared {
+            return Err(Unavailable);
+        }
         abi::shared(self.key(page)).map_err(|_| Unavailable)
     }
 

@@ -118,8 +118,10 @@ pub(crate) struct Told {
 }
 
 impl Redis {
-    pub(crate) fn new(connection: &Connection, seed: u64) -> Result<Redis, String> {
-        let store = StoreConfig { seed, ..connection.store() };
+    /// `is_shared`: what is admitted without Redis is counted by all workers
+    /// together; else each counts as an instance.
+    pub(crate) fn new(connection: &Connection, seed: u64, is_shared: bool) -> Result<Redis, String> {
+        let store = StoreConfig { seed, ..connection.store(is_shared) };
         let (username, password) = (connection.username.as_deref(), password(connection)?);
         let password = password.as_deref();
         let mut link =

@@ -6,11 +6,12 @@
 //! how long a request waited for Redis is told at once.
 
 use tollgate_core::metrics::{Counters, StoreSnapshot, TopKeys};
+use tollgate_core::pages::Pages;
 use tollgate_core::policy::{self, Answer, Rules, Selection};
-use tollgate_core::table::Table;
 use tollgate_core::time::Nanos;
 
 use crate::abi::{self, MetricKind};
+use crate::pages::HostPages;
 
 /// What is counted is told so often: 100 ms.
 const INTERVAL: Nanos = 100_000_000;
@@ -65,11 +66,11 @@ impl Stats {
     pub(crate) fn answered(
         &mut self,
         rules: &Rules,
-        table: &Table<'_>,
+        pages: &Pages<HostPages>,
         selection: &Selection<'_>,
         answer: &Answer,
     ) {
-        policy::record(rules, table, selection, answer, &self.counters, None::<&TopKeys<1>>);
+        policy::record(rules, pages, selection, answer, &self.counters, None::<&TopKeys<1>>);
         let layers = answer.degraded().filter_map(|place| selection.layer(place));
         for counters in layers.filter_map(|layer| self.counters.get(layer.policy)) {
             counters.record_error();

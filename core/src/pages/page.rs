@@ -115,6 +115,11 @@ pub(super) fn find(page: &[u8], fingerprint: u64, limit: &Limit, now: Nanos) -> 
     Some((state, true))
 }
 
+/// The limit that a key was last charged under.
+pub(super) fn limit_of(page: &[u8], fingerprint: u64) -> Option<Limit> {
+    rows_of(page).find(|row| row.fingerprint == fingerprint)?.limit()
+}
+
 struct Row<'p> {
     start: usize,
     bytes: &'p [u8],

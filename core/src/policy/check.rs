@@ -7,11 +7,12 @@
 
 use super::key::ROOM;
 use super::model::{Penalty, Policy, Rules};
-use super::penalty::Penalties;
+use super::penalty;
 use super::select::{Layer, Selection};
 use crate::decision::Decision;
 use crate::limiter::{self, MAX_LAYERS};
-use crate::table::{Hold, Request, Table};
+use crate::local::LocalStore;
+use crate::table::{Hold, Request};
 use crate::time::{NEVER, Nanos};
 
 /// What became of one limit.
@@ -221,19 +222,28 @@ impl Answer {
 }
 
 /// Asks all limits of a selection.
-pub fn check(rules: &Rules, table: &Table<'_>, selection: &Selection<'_>, now: Nanos) -> Answer {
+pub fn check<T: LocalStore + ?Sized>(
+    rules: &Rules,
+    table: &T,
+    selection: &Selection<'_>,
+    now: Nanos,
+) -> Answer {
     let mut asked = Asked::new(rules, table, selection, 0, now);
-    let mut penalties = table;
-    asked.before(selection, &mut penalties);
+    asked.before(selection);
     if !asked.answer.denied() {
-        asked.enforced(selection, &mut penalties);
+        asked.enforced(selection);
     }
     asked.finish(selection)
 }
 
 /// Takes back what an admitted request was charged, because it failed for
 /// another reason; holds are released as well.
-pub fn give_back(table: &Table<'_>, selection: &Selection<'_>, answer: &mut Answer, now: Nanos) {
+pub fn give_back<T: LocalStore + ?Sized>(
+    table: &T,
+    selection: &Selection<'_>,
+    answer: &mut Answer,
+    now: Nanos,
+) {
     let layers = selection.layers().zip(answer.outcomes).zip(&mut answer.holds);
     for ((layer, outcome), hold) in layers {
         if outcome == Outcome::Admitted {
@@ -260,9 +270,9 @@ pub(crate) fn empty(count: usize) -> Answer {
 }
 
 /// A request on its way through the limits that count on this machine.
-pub(crate) struct Asked<'a, 'm> {
+pub(crate) struct Asked<'a, T: ?Sized> {
     rules: &'a Rules,
-    table: &'a Table<'m>,
+    table: &'a T,
     now: Nanos,
     /// Layers of policies in dry run, one bit each.
     pub(crate) dry: u16,
@@ -271,14 +281,14 @@ pub(crate) struct Asked<'a, 'm> {
     pub(crate) answer: Answer,
 }
 
-impl<'a, 'm> Asked<'a, 'm> {
+impl<'a, T: LocalStore + ?Sized> Asked<'a, T> {
     pub(crate) fn new(
         rules: &'a Rules,
-        table: &'a Table<'m>,
+        table: &'a T,
         selection: &Selection<'_>,
         remote: u16,
         now: Nanos,
-    ) -> Asked<'a, 'm> {
+    ) -> Asked<'a, T> {
         let dry = rules.layers_of(selection, Policy::dry_run);
         Asked { rules, table, now, dry, remote, answer: empty(selection.len()) }
     }
@@ -296,20 +306,20 @@ impl<'a, 'm> Asked<'a, 'm> {
     }
 
     /// Before the limits are asked: subjects that still have to wait.
-    pub(crate) fn before(&mut self, selection: &Selection<'_>, penalties: &mut dyn Penalties) {
+    pub(crate) fn before(&mut self, selection: &Selection<'_>) {
         for (place, layer) in selection.layers().enumerate() {
             if layer.index == 0 && !self.is_dry(place) {
-                self.still_waits(place, layer, penalties);
+                self.still_waits(place, layer);
             }
         }
     }
 
-    fn still_waits(&mut self, place: usize, layer: &Layer<'_>, penalties: &mut dyn Penalties) {
+    fn still_waits(&mut self, place: usize, layer: &Layer<'_>) {
         let Some(penalty) = self.penalty(layer) else { return };
-        let subject = penalties.subject(layer.subject(&mut [0; ROOM]).as_slice());
-        let wait = penalties.wait(subject, &penalty, self.now);
+        let subject = self.table.fingerprint(layer.subject(&mut [0; ROOM]).as_slice());
+        let wait = penalty::wait(self.table, subject, &penalty, self.now);
         if wait > 0 {
-            let decision = self.table.peek(layer.key(), layer.limit, layer.cost, self.now);
+            let decision = self.now_of(place, layer, layer.cost);
             let retry_after = decision.retry_after.max(wait);
             self.answer.set(
                 place,
@@ -317,6 +327,16 @@ impl<'a, 'm> Asked<'a, 'm> {
                 Outcome::Denied,
             );
         }
+    }
+
+    /// What a limit says now, nothing being charged; of one that is none of
+    /// this machine's business nothing is known.
+    fn now_of(&self, place: usize, layer: &Layer<'_>, cost: u64) -> Decision {
+        if self.is_remote(place) {
+            return Decision { limit: layer.limit.limit(), remaining: layer.limit.burst(), ..NONE };
+        }
+        let key = self.table.fingerprint(layer.key());
+        self.table.peek_fingerprint(key, layer.limit, cost, self.now)
     }
 
     fn dry(&mut self, place: usize, layer: &Layer<'_>) {
@@ -329,7 +349,7 @@ impl<'a, 'm> Asked<'a, 'm> {
     }
 
     /// All limits that are enforced, together.
-    pub(crate) fn enforced(&mut self, selection: &Selection<'_>, penalties: &mut dyn Penalties) {
+    pub(crate) fn enforced(&mut self, selection: &Selection<'_>) {
         let Some(first) = selection.layers().next() else { return };
         let mut requests = [first.request(); MAX_LAYERS];
         let mut places = [0; MAX_LAYERS];
@@ -361,12 +381,12 @@ impl<'a, 'm> Asked<'a, 'm> {
             }
             self.answer.set(place, decision, outcome);
         }
-        self.strike(selection, penalties);
+        self.strike(selection);
     }
 
     /// A denial counts against the subject of each policy that denied and has
     /// a penalty; once, whichever of its limits denied.
-    pub(crate) fn strike(&mut self, selection: &Selection<'_>, penalties: &mut dyn Penalties) {
+    pub(crate) fn strike(&mut self, selection: &Selection<'_>) {
         let mut struck = None;
         for (place, layer) in selection.layers().enumerate() {
             let Some(penalty) = self.penalty(layer) else { continue };
@@ -378,8 +398,8 @@ impl<'a, 'm> Asked<'a, 'm> {
             let wait = match struck {
                 Some((policy, wait)) if policy == layer.policy => wait,
                 _ => {
-                    let subject = penalties.subject(layer.subject(&mut [0; ROOM]).as_slice());
-                    penalties.strike(subject, &penalty, self.now)
+                    let subject = self.table.fingerprint(layer.subject(&mut [0; ROOM]).as_slice());
+                    penalty::strike(self.table, subject, &penalty, self.now)
                 }
             };
             struck = Some((layer.policy, wait));
@@ -404,7 +424,7 @@ impl<'a, 'm> Asked<'a, 'm> {
         for (place, layer) in selection.layers().enumerate() {
             let unasked = denied && self.answer.outcomes.get(place) == Some(&Outcome::Admitted);
             if unasked && !self.is_dry(place) && !self.is_remote(place) {
-                let decision = self.table.peek(layer.key(), layer.limit, 0, self.now);
+                let decision = self.now_of(place, layer, 0);
                 self.answer.set(place, decision, Outcome::Spared);
             }
         }

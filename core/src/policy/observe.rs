@@ -10,8 +10,8 @@ use super::key::digest;
 use super::model::{KeyPart, Rules};
 use super::select::{Layer, Selection};
 use crate::decision::Decision;
+use crate::local::LocalStore;
 use crate::metrics::{Counters, Label, TopKeys};
-use crate::table::Table;
 
 /// Counts an answer: `counters[i]` is of policy `i` of [`Rules::policies`],
 /// and each key that was denied is counted in `top`.
@@ -19,9 +19,9 @@ use crate::table::Table;
 /// A policy counts a request once, whichever of its limits decided: as denied
 /// when one of them denied, and not at all when another policy did. Threads
 /// and processes may call it at the same time.
-pub fn record<const K: usize>(
+pub fn record<const K: usize, T: LocalStore + ?Sized>(
     rules: &Rules,
-    table: &Table<'_>,
+    table: &T,
     selection: &Selection<'_>,
     answer: &Answer,
     counters: &[Counters],
@@ -40,9 +40,9 @@ pub fn record<const K: usize>(
     }
 }
 
-fn count_key<const K: usize>(
+fn count_key<const K: usize, T: LocalStore + ?Sized>(
     rules: &Rules,
-    table: &Table<'_>,
+    table: &T,
     layer: &Layer<'_>,
     outcome: Outcome,
     top: Option<&TopKeys<K>>,
@@ -59,9 +59,9 @@ fn count(rules: &Rules, layer: &Layer<'_>, decision: &Decision, counters: &[Coun
 }
 
 #[inline(never)]
-fn record_several<const K: usize>(
+fn record_several<const K: usize, T: LocalStore + ?Sized>(
     rules: &Rules,
-    table: &Table<'_>,
+    table: &T,
     selection: &Selection<'_>,
     answer: &Answer,
     counters: &[Counters],

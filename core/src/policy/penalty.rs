@@ -7,50 +7,55 @@
 use super::model::Penalty;
 use crate::key::Fingerprint;
 use crate::limit::{Algorithm, Limit};
-use crate::table::{Table, Tally};
+use crate::local::LocalStore;
+use crate::table::Tally;
 use crate::time::{NEVER, Nanos};
 
 /// Denials in a row that are told apart; more ask for no longer delay.
 const MAX_STRIKES: u64 = 63;
 
-/// Where the denials of subjects are counted.
-pub(crate) trait Penalties {
-    /// What a subject is counted under.
-    fn subject(&self, subject: &[u8]) -> Fingerprint;
-
-    /// How long the subject still has to wait.
-    fn wait(&mut self, subject: Fingerprint, penalty: &Penalty, now: Nanos) -> Nanos;
-
-    /// Counts a denial; how long the subject has to wait now.
-    fn strike(&mut self, subject: Fingerprint, penalty: &Penalty, now: Nanos) -> Nanos;
+/// How long the subject still has to wait.
+pub(crate) fn wait<T: LocalStore + ?Sized>(
+    table: &T,
+    subject: Fingerprint,
+    penalty: &Penalty,
+    now: Nanos,
+) -> Nanos {
+    let Some(limit) = limit(penalty) else { return 0 };
+    let mut wait = 0;
+    table.tally(subject, &limit, now, &mut |tally, now| {
+        wait = until(known(tally, penalty, now), penalty).saturating_sub(now);
+        None
+    });
+    wait
 }
 
-impl Penalties for &Table<'_> {
-    fn subject(&self, subject: &[u8]) -> Fingerprint {
-        self.fingerprint(subject)
-    }
-
-    fn wait(&mut self, subject: Fingerprint, penalty: &Penalty, now: Nanos) -> Nanos {
-        let Some(limit) = limit(penalty) else { return 0 };
-        self.tally(subject, &limit, now, |tally, now| (None, waits(tally, penalty, now)))
-    }
-
-    fn strike(&mut self, subject: Fingerprint, penalty: &Penalty, now: Nanos) -> Nanos {
-        let Some(limit) = limit(penalty) else { return 0 };
-        self.tally(subject, &limit, now, |tally, now| {
-            let (tally, delay) = struck(tally, penalty, now);
-            (Some(tally), delay)
-        })
-    }
+/// Counts a denial; how long the subject has to wait now.
+pub(crate) fn strike<T: LocalStore + ?Sized>(
+    table: &T,
+    subject: Fingerprint,
+    penalty: &Penalty,
+    now: Nanos,
+) -> Nanos {
+    let Some(limit) = limit(penalty) else { return 0 };
+    let mut wait = 0;
+    table.tally(subject, &limit, now, &mut |tally, now| {
+        let (next, delay) = struck(known(tally, penalty, now), penalty, now);
+        wait = delay;
+        Some(next)
+    });
+    wait
 }
 
-/// How long a subject of so many strikes still has to wait.
-pub(crate) fn waits(tally: Tally, penalty: &Penalty, now: Nanos) -> Nanos {
-    until(tally, penalty).saturating_sub(now)
+/// Nobody waits for longer than the penalty's `max`, so that what is forgotten
+/// later than twice that was not written by us.
+fn known(tally: Tally, penalty: &Penalty, now: Nanos) -> Tally {
+    let last = now.saturating_add(penalty.max).saturating_add(penalty.max);
+    if tally.forgotten_at <= last { tally } else { Tally::default() }
 }
 
 /// One strike more, and how long the subject has to wait for it.
-pub(crate) fn struck(tally: Tally, penalty: &Penalty, now: Nanos) -> (Tally, Nanos) {
+fn struck(tally: Tally, penalty: &Penalty, now: Nanos) -> (Tally, Nanos) {
     let strikes = if tally.forgotten_at > now { tally.count } else { 0 };
     let count = strikes.saturating_add(1).min(MAX_STRIKES);
     let delay = delay(penalty, count);
@@ -77,6 +82,6 @@ fn delay(penalty: &Penalty, count: u64) -> Nanos {
 }
 
 /// Strikes are counted as a window's count is.
-pub(crate) fn limit(penalty: &Penalty) -> Option<Limit> {
+fn limit(penalty: &Penalty) -> Option<Limit> {
     Limit::new(Algorithm::FixedWindow, MAX_STRIKES, penalty.max).ok()
 }

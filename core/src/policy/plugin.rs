@@ -26,7 +26,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use super::json::{Node, Object, Reader, RuleError};
-use super::model::{Lease, Policy, Rules, Store};
+use super::model::{Lease, OnStoreError, Policy, Rules, Store};
 use super::parse::{self, field};
 use crate::key::Seed;
 use crate::pages;
@@ -46,8 +46,8 @@ pub enum Plugin {
 /// Where a plugin counts.
 #[derive(Debug)]
 pub struct Counting {
-    /// In pages that the workers share, if any policy does.
-    pub embedded: Option<Embedded>,
+    /// In pages that the workers share.
+    pub embedded: Embedded,
     /// In Redis, if any policy does.
     pub redis: Option<Connection>,
     /// Which of the policies count in pages.
@@ -79,11 +79,12 @@ pub struct Connection {
     pub password_env: Option<String>,
     /// How long Redis may take, for policies that do not say; 1 to 10,000.
     pub timeout_ms: u64,
-    /// Gateways that share the limits; 1 to 1,000.
+    /// Gateways that share the limits, each of which admits its part while Redis
+    /// is away; 1 to 1,000.
     pub instances: u64,
     /// Workers of each: Envoy's `--concurrency`; 1 to 1,000. With `instances`
-    /// it is by how much a limit is divided while Redis is away; both together
-    /// at most 10,000.
+    /// it is by how much what is fetched ahead is divided; both together at
+    /// most 10,000.
     pub workers: u64,
     /// Keys that a worker keeps leases and denials of; 8 to 65,536.
     pub remembered: usize,
@@ -144,15 +145,20 @@ impl Connection {
         self.timeout_ms.saturating_mul(1_000_000)
     }
 
-    /// What each worker's store is made with. A worker falls back to counts of
-    /// its own, so it is an instance.
+    /// What each worker's store is made with. Where the workers do not share
+    /// what they count while Redis is away, each of them is an instance.
     #[must_use]
-    pub fn store(&self) -> StoreConfig {
+    pub fn store(&self, is_shared: bool) -> StoreConfig {
+        let (instances, workers) = match is_shared {
+            true => (self.instances, self.workers),
+            false => (self.instances.saturating_mul(self.workers), 1),
+        };
         StoreConfig {
             pots: self.remembered,
             waiting: self.waiting,
             holds: self.holds,
-            instances: self.instances.saturating_mul(self.workers),
+            instances,
+            workers,
             timeout: self.timeout(),
             ..StoreConfig::default()
         }
@@ -202,10 +208,18 @@ fn plugin<'d>(
     let embedded = embedded.unwrap_or_default();
     let redis_text = object.take("redis");
     let redis = redis_text.and_then(|text| connection(reader, field(&at, "redis", text)));
-    let store = redis.as_ref().map(Connection::store);
+    let store = redis.as_ref().map(|redis| redis.store(true));
     let accepts = |policy: &Policy| match (policy.store(), &store) {
         (Store::Local, _) => policy.all_limits().try_for_each(pages::accepts).map_err(|why| why.to_string()),
-        (Store::Redis, Some(store)) => store::accepts(policy, store).map_err(|why| why.to_string()),
+        (Store::Redis, Some(store)) => {
+            store::accepts(policy, store).map_err(|why| why.to_string())?;
+            let alone = |limit| pages::accepts_piece(limit, store.instances);
+            if policy.on_store_error() != OnStoreError::Local {
+                return Ok(());
+            }
+            let why = |why| format!("\"on_store_error\": \"local\": {why}; \"allow\" or \"deny\"");
+            policy.all_limits().try_for_each(alone).map_err(why)
+        }
         (Store::Redis, None) if redis_text.is_some() => Ok(()), // what is wrong with it was told
         (Store::Redis, None) => {
             Err("\"store\": \"redis\" needs a connection, and the configuration has no \"redis\"".to_owned())
@@ -219,7 +233,6 @@ fn plugin<'d>(
     let is_local: Box<[bool]> =
         rules.policies().iter().map(|policy| policy.store() == Store::Local).collect();
     rules.count_in_store(embedded.lease());
-    let embedded = is_local.contains(&true).then_some(embedded);
     let redis = redis.filter(|_| is_local.contains(&false));
     Some(Plugin::Filter(rules, Counting { embedded, redis, is_local }))
 }

@@ -19,9 +19,10 @@ use super::script::Call;
 use super::store::{
     AnsweredLayer, Failure, Host, Pending, Progress, Store, StoreConfig, StoreError, Transport, is_asked_by,
 };
+use crate::local::LocalStore;
 use crate::metrics::StoreMetrics;
 use crate::policy::{Answer, Outcome, Rules, Selection};
-use crate::table::{Hold, Table};
+use crate::table::Hold;
 use crate::time::Nanos;
 
 /// What a host brings along to each step.
@@ -29,7 +30,7 @@ use crate::time::Nanos;
 pub struct Here<'h, 'm> {
     /// Where limits count that are not the store's, and all of them while it
     /// is away.
-    pub table: &'h Table<'m>,
+    pub table: &'h (dyn LocalStore + 'm),
     /// What is counted.
     pub metrics: &'h StoreMetrics,
     /// The host's monotonic clock.

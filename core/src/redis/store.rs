@@ -27,12 +27,10 @@ use super::breaker::{Breaker, BreakerConfig, State};
 use super::lease::Leases;
 use super::script::{Ask, Call};
 use super::share::Share;
-use crate::key::Fingerprint;
 use crate::limit::Limit;
+use crate::local::LocalStore;
 use crate::metrics::{StoreEvent, StoreMetrics};
-use crate::policy::penalty::Penalties;
-use crate::policy::{Answer, DEFAULT_TIMEOUT, Penalty, Policy, Rules};
-use crate::table::Table;
+use crate::policy::{Answer, DEFAULT_TIMEOUT, Policy, Rules};
 use crate::time::Nanos;
 use flight::Flight;
 
@@ -76,29 +74,6 @@ pub trait Transport {
         let _ = (asks, cost, now);
         None
     }
-
-    /// Where the denials of subjects are counted that have a penalty; none
-    /// for the host's table.
-    fn strikes(&mut self) -> Option<&mut dyn Strikes> {
-        None
-    }
-
-    /// What a subject's denials are counted under there.
-    fn subject(&self, subject: &[u8]) -> Option<Fingerprint> {
-        let _ = subject;
-        None
-    }
-}
-
-/// Denials of subjects that wait longer each time, where other workers see
-/// them.
-pub trait Strikes {
-    /// How long the subject still has to wait; none if that cannot be told.
-    fn wait(&mut self, subject: Fingerprint, penalty: &Penalty, now: Nanos) -> Option<Nanos>;
-
-    /// Counts a denial, and says how long the subject has to wait now; none
-    /// if it cannot be counted.
-    fn strike(&mut self, subject: Fingerprint, penalty: &Penalty, now: Nanos) -> Option<Nanos>;
 }
 
 /// How a store is asked.
@@ -154,32 +129,13 @@ impl Default for StoreConfig {
 pub struct Host<'h, 'm> {
     /// Where limits count that are not the store's, and all of them while it
     /// is away.
-    pub table: &'h Table<'m>,
+    pub table: &'h (dyn LocalStore + 'm),
     /// What is counted.
     pub metrics: &'h StoreMetrics,
     /// Who carries calls.
     pub transport: &'h mut dyn Transport,
     /// The host's monotonic clock.
     pub now: Nanos,
-}
-
-/// Where there is no other place, or it is not available, the table is.
-impl Penalties for Host<'_, '_> {
-    fn subject(&self, subject: &[u8]) -> Fingerprint {
-        self.transport.subject(subject).unwrap_or_else(|| self.table.fingerprint(subject))
-    }
-
-    fn wait(&mut self, subject: Fingerprint, penalty: &Penalty, now: Nanos) -> Nanos {
-        let there = self.transport.strikes().and_then(|strikes| strikes.wait(subject, penalty, now));
-        let mut table = self.table;
-        there.unwrap_or_else(|| table.wait(subject, penalty, now))
-    }
-
-    fn strike(&mut self, subject: Fingerprint, penalty: &Penalty, now: Nanos) -> Nanos {
-        let there = self.transport.strikes().and_then(|strikes| strikes.strike(subject, penalty, now));
-        let mut table = self.table;
-        there.unwrap_or_else(|| table.strike(subject, penalty, now))
-    }
 }
 
 /// A request's answer, or that it has to wait for it.

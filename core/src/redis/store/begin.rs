@@ -8,10 +8,10 @@ use crate::decision::Decision;
 use crate::key::Fingerprint;
 use crate::limit::Limit;
 use crate::limiter::{self, MAX_LAYERS};
+use crate::local::LocalStore;
 use crate::metrics::StoreEvent;
 use crate::policy::check::{Asked, NONE};
 use crate::policy::key::ROOM;
-use crate::policy::penalty::Penalties;
 use crate::policy::{self, Layer, Outcome, Policy, Rules, Selection};
 use crate::time::{NEVER, Nanos};
 
@@ -64,16 +64,16 @@ impl Store {
             None => {}
         }
         let mut asked = Asked::new(rules, host.table, selection, remote, host.now);
-        asked.before(selection, host);
+        asked.before(selection);
         let mut seen = [None; MAX_LAYERS];
         if asked.answer.denied() {
             self.wait_for_limits(rules, selection, remote, &mut asked, host);
         } else {
             self.look_up(rules, selection, remote, &mut asked, &mut seen, host);
             if asked.answer.denied() {
-                asked.strike(selection, host);
+                asked.strike(selection);
             } else {
-                asked.enforced(selection, host);
+                asked.enforced(selection);
             }
         }
         if asked.answer.denied() {
@@ -141,7 +141,7 @@ impl Store {
         rules: &Rules,
         selection: &Selection<'_>,
         remote: u16,
-        asked: &mut Asked<'_, '_>,
+        asked: &mut Asked<'_, dyn LocalStore + '_>,
         seen: &mut [Option<Seen>; MAX_LAYERS],
         host: &mut Host<'_, '_>,
     ) {
@@ -190,7 +190,7 @@ impl Store {
         mut group: Seen,
         cost: u64,
         members: impl Iterator<Item = &'r Layer<'r>> + Clone,
-        asked: &mut Asked<'_, '_>,
+        asked: &mut Asked<'_, dyn LocalStore + '_>,
         dry: bool,
         host: &mut Host<'_, '_>,
     ) -> Seen {
@@ -241,7 +241,12 @@ impl Store {
 
     /// Another limit denied: what was paid from pots goes back, and what was
     /// not asked is told as it was last heard.
-    fn undo_memory(&mut self, seen: &[Option<Seen>], selection: &Selection<'_>, asked: &mut Asked<'_, '_>) {
+    fn undo_memory(
+        &mut self,
+        seen: &[Option<Seen>],
+        selection: &Selection<'_>,
+        asked: &mut Asked<'_, dyn LocalStore + '_>,
+    ) {
         for group in seen.iter().flatten() {
             let members = selection.layers().skip(group.first).take(group.count).enumerate();
             if asked.dry >> group.first & 1 == 1 {
@@ -277,7 +282,7 @@ impl Store {
         rules: &Rules,
         selection: &Selection<'_>,
         seen: &[Option<Seen>],
-        asked: Option<&mut Asked<'_, '_>>,
+        asked: Option<&mut Asked<'_, dyn LocalStore + '_>>,
         user: u64,
         host: &mut Host<'_, '_>,
     ) -> Option<Progress> {
@@ -321,7 +326,7 @@ impl Store {
         rules: &Rules,
         selection: &Selection<'_>,
         seen: &[Option<Seen>],
-        mut asked: Asked<'_, '_>,
+        mut asked: Asked<'_, dyn LocalStore + '_>,
         host: &mut Host<'_, '_>,
     ) -> Progress {
         let mut layers = [None; MAX_LAYERS];
@@ -355,7 +360,7 @@ impl Store {
                 group.spare(&mut asked.answer);
             }
             self.undo_memory(&seen, selection, &mut asked);
-            asked.strike(selection, host);
+            asked.strike(selection);
         }
         Progress::Answered(asked.finish(selection))
     }
@@ -403,7 +408,8 @@ fn held(rules: &Rules, layer: &Layer<'_>, seen: &[Option<Seen>], at: usize, host
         policy: layer.policy,
         index: layer.index,
         overridden: layer.overridden,
-        penalty: penalty.map(|penalty| (host.subject(layer.subject(&mut [0; ROOM]).as_slice()), penalty)),
+        penalty: penalty
+            .map(|penalty| (host.table.fingerprint(layer.subject(&mut [0; ROOM]).as_slice()), penalty)),
     }
 }
 

@@ -1,7 +1,8 @@
 //! A subject under a penalty is not asked about: it waits. But what it is told
 //! to wait must be enough for its limits, too, or it would be denied again,
 //! and longer, although it did as it was told. So its limits are looked at,
-//! where that takes no call: in memory, or in a store that is near.
+//! where that takes no call: in memory, in a store that is near, or, as that
+//! is away, in what this machine counts.
 
 use super::super::key;
 use super::super::lease::Spend;
@@ -11,6 +12,7 @@ use super::begin::mixed;
 use super::{Host, Store};
 use crate::decision::Decision;
 use crate::limiter::MAX_LAYERS;
+use crate::local::LocalStore;
 use crate::policy::check::Asked;
 use crate::policy::{Layer, Outcome, Rules, Selection};
 use crate::time::Nanos;
@@ -22,7 +24,7 @@ impl Store {
         rules: &Rules,
         selection: &Selection<'_>,
         remote: u16,
-        asked: &mut Asked<'_, '_>,
+        asked: &mut Asked<'_, dyn LocalStore + '_>,
         host: &mut Host<'_, '_>,
     ) {
         for (first, layer) in selection.layers().enumerate() {
@@ -53,16 +55,19 @@ impl Store {
         if is_divided {
             return 0; // any piece may have room
         }
-        let pot = members.clone().fold(host.table.fingerprint(layer.key()).0, mixed).max(1);
+        let fingerprint = host.table.fingerprint(layer.key());
+        let pot = members.clone().fold(fingerprint.0, mixed).max(1);
         match self.leases.peek(pot, layer.cost, host.now) {
             Spend::Taken { .. } => 0,
             Spend::Denied { until, .. } => until.saturating_sub(host.now),
             Spend::Ask => {
                 let limits = members.map(|layer| layer.limit);
                 let wait = |asks: &[Ask<'_>]| host.transport.peek(asks, layer.cost, host.now);
-                asks::with::<MAX_LAYERS, _>(&key::base(rules, layer), None, limits, wait)
-                    .flatten()
-                    .unwrap_or(0)
+                let wait = asks::with::<MAX_LAYERS, _>(&key::base(rules, layer), None, limits, wait);
+                let alone = || {
+                    host.table.peek_fingerprint(fingerprint, layer.limit, layer.cost, host.now).retry_after
+                };
+                wait.flatten().unwrap_or_else(alone)
             }
         }
     }

@@ -20,10 +20,11 @@ use crate::decision::Decision;
 use crate::key::Fingerprint;
 use crate::limit::{Algorithm, Limit};
 use crate::limiter::MAX_LAYERS;
+use crate::local::LocalStore;
 use crate::metrics::StoreEvent;
 use crate::policy::check::{Answer, NONE};
 use crate::policy::{OnStoreError, Outcome};
-use crate::table::{Hold, Table, Tally};
+use crate::table::{Hold, Tally};
 use crate::time::{NEVER, Nanos, SECOND};
 
 /// When to come back, where a store that is away is the reason: 1 s.
@@ -253,7 +254,7 @@ enum Take {
     Knock,
 }
 
-fn ask(table: &Table<'_>, held: &Held, piece: &Piece, take: Take, now: Nanos) -> (Decision, Hold) {
+fn ask(table: &dyn LocalStore, held: &Held, piece: &Piece, take: Take, now: Nanos) -> (Decision, Hold) {
     let (key, cost) = (held.fingerprint, held.cost);
     let decision = match piece {
         Piece::Nothing => Decision {
@@ -268,7 +269,7 @@ fn ask(table: &Table<'_>, held: &Held, piece: &Piece, take: Take, now: Nanos) ->
             let (decision, hold) = table.acquire_fingerprint(key, limit, cost, now);
             return (whole(decision, held), hold);
         }
-        Piece::Some(limit) if table.accepts(limit).is_err() => unknown(limit), // told when rules are taken up
+        Piece::Some(limit) if !table.is_countable(limit) => unknown(limit), // told when rules are taken up
         Piece::Some(limit) if take == Take::Charge => table.check_fingerprint(key, limit, cost, now),
         Piece::Some(limit) => table.peek_fingerprint(key, limit, cost, now),
     };
@@ -277,7 +278,7 @@ fn ask(table: &Table<'_>, held: &Held, piece: &Piece, take: Take, now: Nanos) ->
 
 /// What the store has not heard of, beside this piece. None of units in flight,
 /// which are over before it could, nor of a fraction, which is none.
-fn untold<'t, 'm>(table: &'t Table<'m>, held: &Held, piece: &Piece) -> Option<Untold<'t, 'm>> {
+fn untold<'t, 'm>(table: &'t (dyn LocalStore + 'm), held: &Held, piece: &Piece) -> Option<Untold<'t, 'm>> {
     match piece {
         Piece::Some(limit) if limit.algorithm() != Algorithm::Concurrency => {
             Untold::admitted(table, held.fingerprint, limit)
@@ -296,7 +297,14 @@ fn whole(decision: Decision, held: &Held) -> Decision {
 
 /// A piece that brings one unit in each `wait`, and has none to begin with.
 /// It remembers the last knock or admission, for twice as long.
-fn knock(table: &Table<'_>, key: Fingerprint, limit: &Limit, cost: u64, take: Take, now: Nanos) -> Decision {
+fn knock(
+    table: &dyn LocalStore,
+    key: Fingerprint,
+    limit: &Limit,
+    cost: u64,
+    take: Take,
+    now: Nanos,
+) -> Decision {
     let wait = u64::try_from(u128::from(limit.token).div_ceil(u128::from(limit.tick))).unwrap_or(NEVER - 1);
     let decision = |left: Nanos| Decision {
         allowed: cost == 0 || (cost == 1 && left == 0),
@@ -306,19 +314,22 @@ fn knock(table: &Table<'_>, key: Fingerprint, limit: &Limit, cost: u64, take: Ta
         ..unknown(limit)
     };
     let Ok(count) = Limit::new(Algorithm::FixedWindow, 1, limit.period()) else { return decision(wait) };
-    table.tally(key, &count, now, |tally, now| {
-        let is_known = tally.count > 0 && tally.forgotten_at > now;
+    let mut told = decision(wait);
+    table.tally(key, &count, now, &mut |tally, now| {
         let since = tally.forgotten_at.saturating_sub(wait.saturating_mul(2));
+        // What has yet to begin was not written by us.
+        let is_known = tally.count > 0 && tally.forgotten_at > now && since <= now;
         let left = if is_known { since.saturating_add(wait).saturating_sub(now) } else { wait };
-        let decision = decision(left);
+        told = decision(left);
         let begins = match take {
             Take::Peek => false,
-            Take::Charge => decision.allowed && cost > 0,
+            Take::Charge => told.allowed && cost > 0,
             Take::Knock => !is_known && cost == 1,
         };
         let forgotten_at = now.saturating_add(wait.saturating_mul(2)).min(NEVER - 1);
-        (begins.then_some(Tally { count: 1, forgotten_at }), decision)
-    })
+        begins.then_some(Tally { count: 1, forgotten_at })
+    });
+    told
 }
 
 /// Units that were spent of a limit that says so much of itself.
@@ -347,7 +358,7 @@ fn expected_after(expected: u64, limit: &Limit, took: Nanos, reset_after: Nanos)
 }
 
 /// Units that a bucket or window of the table has yet to recover from.
-fn debt(table: &Table<'_>, key: Fingerprint, limit: &Limit, now: Nanos) -> u64 {
+fn debt(table: &dyn LocalStore, key: Fingerprint, limit: &Limit, now: Nanos) -> u64 {
     limit.burst().saturating_sub(table.peek_fingerprint(key, limit, 0, now).remaining)
 }
 

@@ -8,7 +8,7 @@ use super::{AnsweredLayer, Host, Pending, Store};
 use crate::limit::Algorithm;
 use crate::metrics::StoreEvent;
 use crate::policy::check::Answer;
-use crate::policy::penalty::Penalties;
+use crate::policy::penalty;
 use crate::policy::{Layer, Outcome, Selection};
 use crate::table::Hold;
 use crate::time::{NEVER, Nanos};
@@ -272,7 +272,7 @@ impl Flight {
             }
             let wait = match struck {
                 Some((policy, wait)) if policy == held.policy => wait,
-                _ => host.strike(subject, &penalty, host.now),
+                _ => penalty::strike(host.table, subject, &penalty, host.now),
             };
             struck = Some((held.policy, wait));
             decision.retry_after = decision.retry_after.max(wait);
