@@ -9,7 +9,6 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::policy::{Attributes, KeyRoom, Lease};
-use crate::table::{Config, OwnedTable};
 use crate::time::SECOND;
 
 const START: Nanos = 1_000_000 * SECOND;
@@ -57,9 +56,8 @@ impl Blobs for Shared {
 struct World {
     shared: Shared,
     rules: Rules,
-    workers: Vec<Workers<Shared>>,
-    /// Each worker's own.
-    tables: Vec<OwnedTable>,
+    /// Each with the pages as it sees them.
+    workers: Vec<(Workers, Pages<Shared>)>,
     metrics: StoreMetrics,
 }
 
@@ -71,12 +69,11 @@ impl World {
         rules.count_in_store(Some(LEASE));
         let shared = Shared::default();
         let worker = |number: u64| {
-            let pages = Pages::new(shared.clone(), pages, Seed([3, 4]));
-            Workers::new(pages, 64, 64, number.wrapping_mul(0x1234_5678_9ABC_DEF0)).unwrap()
+            let workers = Workers::new(64, 64, number.wrapping_mul(0x1234_5678_9ABC_DEF0)).unwrap();
+            (workers, Pages::new(shared.clone(), pages, Seed([3, 4])))
         };
-        let tables = (1..=workers).map(table).collect();
         let workers = (1..=workers).map(worker).collect();
-        World { shared, rules, workers, tables, metrics: StoreMetrics::default() }
+        World { shared, rules, workers, metrics: StoreMetrics::default() }
     }
 
     fn check(&mut self, worker: usize, user: &str, now: Nanos) -> Answer {
@@ -85,9 +82,8 @@ impl World {
             Attributes { route: b"", method: b"GET", host: b"", path: b"/", peer: None, headers: &headers };
         let mut room = KeyRoom::new();
         let selection = self.rules.select(&request, &mut room).unwrap();
-        let table = self.tables[worker].table().unwrap();
-        let here = Here { table: &table, metrics: &self.metrics, now };
-        let worker = &mut self.workers[worker];
+        let (worker, pages) = &mut self.workers[worker];
+        let here = Here { pages, metrics: &self.metrics, now };
         worker.handle_timeout(&here);
         let mut answer = Answer::default();
         worker.check(&self.rules, &selection, &here, &mut answer);
@@ -95,16 +91,12 @@ impl World {
     }
 
     fn release(&mut self, worker: usize, answer: &Answer, now: Nanos) {
-        let table = self.tables[worker].table().unwrap();
-        let here = Here { table: &table, metrics: &self.metrics, now };
+        let (worker, pages) = &mut self.workers[worker];
+        let here = Here { pages, metrics: &self.metrics, now };
         for hold in answer.holds() {
-            self.workers[worker].release(hold, &here);
+            worker.release(hold, &here);
         }
     }
-}
-
-fn table(number: u64) -> OwnedTable {
-    OwnedTable::new(Config { capacity: 64, rows: 8, row_entries: 64 }, Seed([5, number])).unwrap()
 }
 
 fn policy(limits: &str) -> String {
@@ -156,7 +148,7 @@ fn a_page_that_another_wrote_first_is_decided_anew() {
         admitted += u32::from(world.check(turn % 2, "a", START).allowed);
     }
     assert_eq!(admitted, 3);
-    assert_eq!(world.workers.iter().map(|worker| worker.pages().conflicts()).sum::<u64>() % 5, 0);
+    assert_eq!(world.workers.iter().map(|(_, pages)| pages.conflicts()).sum::<u64>() % 5, 0);
 }
 
 #[test]
@@ -172,7 +164,7 @@ fn any_number_of_keys_takes_the_same_memory() {
         }
     }
     assert!(size > 4 * PAGE_SIZE * 3 / 4);
-    assert!(world.workers[0].pages().evicted() > 19_000);
+    assert!(world.workers[0].1.evicted() > 19_000);
 }
 
 #[test]
@@ -186,8 +178,7 @@ fn what_is_idle_first_makes_room_first() {
     }
     // By another worker's eyes, whom no memory helps.
     let pages = Pages::new(world.shared.clone(), 1, Seed([3, 4]));
-    world.workers.push(Workers::new(pages, 8, 8, 99).unwrap());
-    world.tables.push(table(2));
+    world.workers.push((Workers::new(8, 8, 99).unwrap(), pages));
     assert!(!world.check(1, "spent", START + 6_000).allowed);
 }
 
@@ -197,7 +188,7 @@ fn an_idle_row_is_dropped_without_being_counted() {
     for user in 0..2_000u64 {
         world.check(0, &user.to_string(), START + user * SECOND);
     }
-    assert_eq!(world.workers[0].pages().evicted(), 0);
+    assert_eq!(world.workers[0].1.evicted(), 0);
 }
 
 #[test]
@@ -231,9 +222,9 @@ fn what_is_given_back_may_be_taken_again() {
             Attributes { route: b"", method: b"GET", host: b"", path: b"/", peer: None, headers: &headers };
         let mut room = KeyRoom::new();
         let selection = world.rules.select(&request, &mut room).unwrap();
-        let table = world.tables[0].table().unwrap();
-        let here = Here { table: &table, metrics: &world.metrics, now: START + step };
-        world.workers[0].give_back(&world.rules, &selection, &answer, START + step, &here);
+        let (worker, pages) = &mut world.workers[0];
+        let here = Here { pages, metrics: &world.metrics, now: START + step };
+        worker.give_back(&world.rules, &selection, &answer, START + step, &here);
     }
     let admitted = (0..10).filter(|_| world.check(1, "a", START + 20).allowed).count();
     assert_eq!(admitted, 3);

@@ -1,7 +1,7 @@
 //! A world in virtual time: instances, a network, a store.
 //!
-//! Each instance is the real [`Store`](super::store::Store) over a real table;
-//! only the network and the server are played. Nothing reads a clock, and
+//! Each instance is the real [`Store`](super::store::Store) over a real table, or
+//! real pages; only the network and the server are played. Nothing reads a clock, and
 //! everything that is drawn comes from one seed, so that a run is the same
 //! each time, on every machine, and an hour of it takes no longer than its
 //! events do.
@@ -28,6 +28,7 @@
 //! # Ok::<(), Box<dyn core::error::Error>>(())
 //! ```
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 pub use network::{Network, NetworkConfig, Outage, OutageKind, Random};
@@ -40,7 +41,9 @@ use super::share::Share;
 use super::store::{Failure, Host, Pending, Progress, Store, StoreConfig, StoreError};
 use crate::key::Seed;
 use crate::limiter::MAX_LAYERS;
+use crate::local::LocalStore;
 use crate::metrics::{StoreMetrics, StoreSnapshot};
+use crate::pages::{Blobs, Pages, Unavailable};
 use crate::policy::{Answer, Rules, Selection};
 use crate::table::{Config, ConfigError, Hold, OwnedTable};
 use crate::time::{Nanos, SECOND};
@@ -60,6 +63,9 @@ pub struct WorldConfig {
     pub numbered: bool,
     /// Of each instance's table.
     pub table: Config,
+    /// Instead of a table each instance has so many [`pages`](crate::pages);
+    /// 0 for none.
+    pub pages: u32,
     /// How calls travel.
     pub network: NetworkConfig,
     /// When it begins.
@@ -75,6 +81,7 @@ impl Default for WorldConfig {
             store: StoreConfig { pots: 64, waiting: 64, holds: 64, ..StoreConfig::default() },
             numbered: true,
             table: Config { capacity: 256, rows: 8, row_entries: 64 },
+            pages: 0,
             network: NetworkConfig::default(),
             start: 1_000_000 * SECOND,
             ahead: 0,
@@ -120,10 +127,28 @@ pub struct World {
 struct Instance {
     store: Store,
     table: OwnedTable,
+    pages: Option<Pages<Alone>>,
     metrics: StoreMetrics,
     ahead: Nanos,
     /// When it is woken, by the world's clock.
     timer: Option<Nanos>,
+}
+
+/// The blobs of an instance that shares none with others.
+#[derive(Debug, Default)]
+struct Alone(BTreeMap<u32, Vec<u8>>);
+
+impl Blobs for Alone {
+    type Bytes = Vec<u8>;
+
+    fn read(&mut self, page: u32) -> Result<Option<(Vec<u8>, u32)>, Unavailable> {
+        Ok(self.0.get(&page).map(|bytes| (bytes.clone(), 1)))
+    }
+
+    fn write(&mut self, page: u32, bytes: &[u8], _: Option<u32>) -> Result<bool, Unavailable> {
+        self.0.insert(page, bytes.to_vec());
+        Ok(true)
+    }
 }
 
 impl World {
@@ -139,9 +164,12 @@ impl World {
             let instance = config.numbered.then_some(number as u64);
             let seed = random.draw();
             let store = StoreConfig { instances: count as u64, instance, seed, ..config.store };
+            let seed = Seed([random.draw(), random.draw()]);
+            let pages = || Pages::new(Alone::default(), config.pages, seed);
             instances.push(Instance {
                 store: Store::new(&store)?,
-                table: OwnedTable::new(config.table, Seed([random.draw(), random.draw()]))?,
+                table: OwnedTable::new(config.table, seed)?,
+                pages: (config.pages > 0).then(pages),
                 metrics: StoreMetrics::default(),
                 ahead: random.below(config.ahead.saturating_add(1)),
                 timer: None,
@@ -354,7 +382,8 @@ impl World {
         let ahead = instance.ahead;
         let mut wire = Wire { network: &mut self.network, instance: index, ahead };
         let now = self.now.saturating_add(ahead);
-        let mut host = Host { table: &table, metrics: &instance.metrics, transport: &mut wire, now };
+        let local: &dyn LocalStore = instance.pages.as_ref().map_or(&table, |pages| pages);
+        let mut host = Host { table: local, metrics: &instance.metrics, transport: &mut wire, now };
         let result = step(&mut instance.store, &mut host);
         if let Some(due) = instance.store.poll_timeout() {
             let due = due.saturating_sub(ahead).max(self.now + 1);

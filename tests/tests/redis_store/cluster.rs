@@ -65,6 +65,7 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     pub(crate) fn new(config: &WorldConfig) -> Cluster {
+        let config = &WorldConfig { pages: crate::PAGES, ..*config };
         Cluster { world: World::new(config).expect("a legal world"), asked: Vec::new() }
     }
 
