@@ -498,7 +498,7 @@ impl Workers {
     }
 
     /// Takes back what an admitted request was charged at that time, as it was
-    /// denied elsewhere. What lies in a sliding log stays.
+    /// denied elsewhere.
     pub fn give_back<B: Blobs>(
         &mut self,
         rules: &Rules,

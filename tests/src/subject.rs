@@ -4,7 +4,8 @@
 use tollgate_core::account::Account;
 use tollgate_core::bucket::{Bucket, LogBucket};
 use tollgate_core::key::Seed;
-use tollgate_core::pages::accepts;
+use tollgate_core::local::LocalStore;
+use tollgate_core::pages::{Pages, accepts};
 use tollgate_core::table::{Config, Hold, Line, OwnedTable, Table};
 use tollgate_core::time::HORIZON;
 use tollgate_core::{Algorithm, Decision, Limit, Nanos};
@@ -34,6 +35,7 @@ pub fn every_way(limit: Limit) -> Vec<(&'static str, Box<dyn Subject>)> {
         vec![("pure", Box::new(Pure::new(limit))), ("table", Box::new(Keyed::new(limit, b"key")))];
     if accepts(&limit).is_ok() {
         ways.push(("shared pages", Box::new(Paged::new(Shared::default(), limit, b"key"))));
+        ways.push(("local pages", Box::new(Turns::new(limit, b"key"))));
     }
     match limit.algorithm() {
         Algorithm::Concurrency => {}
@@ -212,6 +214,61 @@ impl Subject for Keyed {
         self.limit = limit;
         // A table learns of a limit by being asked under it.
         let _ = self.table().check(&self.key, &self.limit, 0, now);
+        true
+    }
+}
+
+/// A key of pages that are what a machine counts by itself. Its two workers
+/// take turns.
+#[derive(Debug)]
+pub struct Turns {
+    limit: Limit,
+    key: Vec<u8>,
+    workers: [Pages<Shared>; 2],
+    turn: usize,
+}
+
+impl Turns {
+    /// New pages with this key alone in them.
+    #[must_use]
+    pub fn new(limit: Limit, key: &[u8]) -> Turns {
+        let shared = Shared::losing_one_in(5);
+        let worker = || Pages::new(shared.clone(), 2, Seed([3, 14]));
+        Turns { limit, key: key.to_vec(), workers: [worker(), worker()], turn: 0 }
+    }
+
+    fn worker(&mut self) -> &Pages<Shared> {
+        self.turn ^= 1;
+        &self.workers[self.turn]
+    }
+}
+
+impl Subject for Turns {
+    fn check(&mut self, cost: u64, now: Nanos) -> Decision {
+        let (limit, key) = (self.limit, self.workers[0].fingerprint(&self.key));
+        if limit.algorithm() == Algorithm::Concurrency && cost > 0 {
+            let (decision, hold): (Decision, Hold) =
+                self.worker().acquire_fingerprint(key, &limit, cost, now);
+            assert_eq!(hold.units, if decision.allowed { cost } else { 0 });
+            return decision;
+        }
+        self.worker().check_fingerprint(key, &limit, cost, now)
+    }
+
+    fn peek(&mut self, cost: u64, now: Nanos) -> Option<Decision> {
+        let (limit, key) = (self.limit, self.workers[0].fingerprint(&self.key));
+        Some(self.worker().peek_fingerprint(key, &limit, cost, now))
+    }
+
+    fn refund(&mut self, cost: u64, charged_at: Nanos) -> bool {
+        let (limit, key) = (self.limit, self.workers[0].fingerprint(&self.key));
+        self.worker().refund_fingerprint(key, &limit, cost, charged_at);
+        limit.algorithm() != Algorithm::Concurrency
+    }
+
+    fn set_limit(&mut self, limit: Limit, now: Nanos) -> bool {
+        self.limit = limit;
+        let _ = self.check(0, now);
         true
     }
 }

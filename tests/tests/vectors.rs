@@ -11,7 +11,7 @@ use tollgate_core::key::Seed;
 use tollgate_core::table::{Config, Line, OwnedTable};
 use tollgate_core::{Algorithm, Anchor, Decision, Limit, Nanos};
 use tollgate_tests::shared_pages::{Paged, Shared};
-use tollgate_tests::subject::{Pure, Subject};
+use tollgate_tests::subject::{Pure, Subject, Turns};
 use tollgate_tests::vectors::{self, Vector};
 
 /// What `retry_after` and `reset_after` may add to the exact value.
@@ -113,6 +113,15 @@ fn shared_pages_answer_every_step() {
             turn += 1;
             workers[turn % 2].check(cost, now)
         }
+    });
+}
+
+/// Pages that are what a machine counts by itself.
+#[test]
+fn local_pages_answer_every_step() {
+    play_all("local pages", |vector| {
+        let mut turns = Turns::new(vector.limit(), b"the key");
+        move |cost, now| Subject::check(&mut turns, cost, now)
     });
 }
 

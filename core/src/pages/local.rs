@@ -95,9 +95,8 @@ impl<B: Blobs> LocalStore for Pages<B> {
         if limit.algorithm() == Algorithm::Concurrency {
             return self.peek_fingerprint(key, limit, cost, now);
         }
-        let id = now;
         self.row(key, limit, now, &mut |state, _, now, _| {
-            decision = state.decide(limit, now, cost, id);
+            decision = state.decide(limit, now, cost, 0);
             if decision.allowed && cost > 0 { Next::Charged } else { Next::Same }
         });
         decision
@@ -145,7 +144,7 @@ impl<B: Blobs> LocalStore for Pages<B> {
                 return Next::Same;
             }
             let now = held(charged_at).max(latest);
-            state.refund(limit, now, cost, charged_at, charged_at);
+            state.refund(limit, now, cost, charged_at, 0);
             Next::Changed
         });
     }

@@ -212,7 +212,7 @@ fn several_limits_are_charged_all_or_none() {
 
 #[test]
 fn what_is_given_back_may_be_taken_again() {
-    let limits = r#"{ "rate": "3/d" }, { "algorithm": "fixed_window", "rate": "3/d" }, { "algorithm": "concurrency", "rate": "3/h" }"#;
+    let limits = r#"{ "rate": "3/d" }, { "algorithm": "fixed_window", "rate": "3/d" }, { "algorithm": "sliding_log", "rate": "3/d" }, { "algorithm": "concurrency", "rate": "3/h" }"#;
     let mut world = World::new(&policy(limits), 2, 8);
     for step in 0..10 {
         let answer = world.check(0, "a", START + step);

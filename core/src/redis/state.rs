@@ -119,13 +119,24 @@ impl State {
         }
     }
 
-    /// Takes back what was charged then, under that call's number.
+    /// Takes back what was charged then, under that call's number; of a log, if
+    /// that is 0, the oldest units.
     pub(crate) fn refund(&mut self, limit: &Limit, now: Nanos, units: u64, charged_at: Nanos, id: u64) {
         match self {
             State::Bucket(tat) => *tat = token_bucket::refund(*tat, limit, now, units, charged_at),
             State::Window(window) => *window = fixed_window::refund(*window, limit, now, units, charged_at),
             State::Windows(windows) => {
                 *windows = sliding_window::refund(*windows, limit, now, units, charged_at);
+            }
+            State::Log(lines) if id == 0 => {
+                let floor = sliding_log::refund(&Lines(lines), limit, units, charged_at);
+                let mut before = floor;
+                for line in lines.iter_mut() {
+                    line.units = line.total.saturating_sub(before);
+                    before = before.max(line.total);
+                }
+                lines.retain(|line| line.units > 0);
+                number(lines);
             }
             State::Log(lines) => {
                 let mut left = units;

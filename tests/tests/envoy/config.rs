@@ -33,6 +33,20 @@ fn a_bad_configuration_is_refused_with_its_place_and_reason() {
     assert!(log.contains("in shared pages (policy all)"), "{log}");
 }
 
+/// What a machine admits by itself while Redis is away, it counts in pages, too.
+#[test]
+fn what_pages_cannot_count_without_redis_is_refused() {
+    let log = r#"{ "algorithm": "sliding_log", "rate": "5000/m" }"#;
+    let told = Setup::new(&in_redis(log, "", r#", "instances": 4"#)).refused();
+    let why = r#"policy "all": on_store_error: "local": limit: 1250 is above 1024"#;
+    assert!(told.contains(why), "{told}");
+    for (more, connection) in [(r#", "on_store_error": "deny""#, ""), ("", r#", "instances": 5"#)] {
+        let envoy = Setup::new(&in_redis(log, more, connection)).redis(1, 20).start();
+        let status = envoy.get("/", &[("x-user", "a")]).status;
+        assert_eq!(status, if more.is_empty() { 200 } else { 429 });
+    }
+}
+
 #[test]
 fn a_way_to_redis_that_cannot_be_is_refused() {
     let refused = |connection: &str| Setup::new(&in_post(r#"{ "rate": "10/s" }"#, "", connection)).refused();

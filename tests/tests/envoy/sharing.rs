@@ -4,8 +4,9 @@ use std::thread;
 use std::time::Duration;
 
 use tollgate_tests::envoy::Setup;
+use tollgate_tests::redis::Server;
 
-use super::support::{admitted, by_user, rules};
+use super::support::{admitted, by_user, in_redis, rules};
 
 #[test]
 fn workers_together_admit_exactly_the_limit() {
@@ -71,4 +72,41 @@ fn a_penalty_is_every_workers() {
         assert!(answer.status == 429 && (50..=60).contains(&wait), "{} {wait}", answer.status);
     }
     assert_eq!(envoy.get("/", &[("x-user", "b")]).status, 200);
+}
+
+/// Nobody listens where Redis should be: an Envoy admits its part of the limit, whatever its workers.
+#[test]
+fn workers_without_redis_admit_their_part_together() {
+    let choice = r#", "on_store_error": "local", "timeout": "50ms""#;
+    let limits = ["token_bucket", "leaky_bucket", "fixed_window", "sliding_window", "sliding_log"]
+        .map(|algorithm| format!(r#"{{ "algorithm": "{algorithm}", "rate": "60/d" }}"#));
+    for limit in limits {
+        let plugin = in_redis(&limit, choice, r#", "instances": 3, "workers": 4"#);
+        let envoy = Setup::new(&plugin).redis(1, 20).concurrency(4).start();
+        assert_eq!(admitted(&envoy, 40, 2, &[("x-user", "a")]), 20, "{limit}");
+    }
+    // Its part is a unit each five days: it begins without.
+    let plugin = in_redis(r#"{ "rate": "40/d" }"#, choice, r#", "instances": 200"#);
+    let envoy = Setup::new(&plugin).redis(1, 20).concurrency(4).start();
+    assert_eq!(admitted(&envoy, 40, 2, &[("x-user", "a")]), 0);
+}
+
+/// As [`a_penalty_is_every_workers`], of a policy that counts in Redis, whether that is there or not.
+#[test]
+fn a_penalty_of_a_policy_in_redis_is_every_workers() {
+    let server = Server::start(&[]);
+    let more = r#", "penalty": { "base": "60s", "factor": 2, "max": "1h" }, "timeout": "2s""#;
+    for port in [server.port(), 1] {
+        let plugin = in_redis(r#"{ "rate": "5/s" }"#, more, "");
+        let envoy = Setup::new(&plugin).redis(port, 2000).concurrency(4).start();
+        let sum = admitted(&envoy, 1, 10, &[("x-user", "a")]);
+        assert!((5..=6).contains(&sum), "{sum}: the sixth may have come a fifth of a second later");
+        thread::sleep(Duration::from_millis(1200)); // the bucket is full again
+        for _ in 0..40 {
+            let answer = envoy.get("/", &[("x-user", "a")]);
+            let wait = answer.number("retry-after");
+            assert!(answer.status == 429 && (50..=60).contains(&wait), "{} {wait}", answer.status);
+        }
+        assert_eq!(envoy.get("/", &[("x-user", "b")]).status, 200);
+    }
 }
