@@ -8,7 +8,7 @@
 use alloc::vec::Vec;
 
 use super::page::{self, Page};
-use super::{Blobs, LONG_PAGE_SIZE, PAGE_SIZE, Pages, accepts, is_long};
+use super::{Blobs, LONG_PAGE_SIZE, PAGE_SIZE, Pages, Step, accepts, is_long};
 use crate::algorithm::fixed_window::Window;
 use crate::decision::Decision;
 use crate::key::Fingerprint;
@@ -29,7 +29,7 @@ impl Own {
         place: u32,
         now: Nanos,
         page: &mut Page,
-        step: &mut dyn FnMut(&mut Page, &[u8], Nanos) -> Option<u64>,
+        step: Step<'_>,
     ) -> u64 {
         let place = place as usize; // below 2^21
         let old = self.0.get(place).map_or(&[][..], |page| page);

@@ -1,5 +1,5 @@
-//! The laws of `redis_store` that rest on what an instance counts by itself,
-//! where that lies in pages and not in a table: an Envoy's.
+//! The laws of `redis_store`, where what an instance counts by itself lies in
+//! pages and not in a table, as an Envoy's does.
 
 /// So many pages of each instance.
 const PAGES: u32 = 4;
@@ -8,6 +8,8 @@ const PAGES: u32 = 4;
 mod cluster;
 #[path = "../redis_store/faults.rs"]
 mod faults;
+#[path = "../redis_store/leases.rs"]
+mod leases;
 #[path = "../redis_store/pieces.rs"]
 mod pieces;
 #[path = "../redis_store/policies.rs"]
