@@ -90,10 +90,16 @@ fn accepts(policy: &Policy) -> Result<(), String> {
 
 /// What the Envoy filter refuses, and other hosts count.
 fn not_in_envoy(rules: &Rules) -> impl Iterator<Item = String> {
-    let local = rules.policies().iter().filter(|policy| policy.store() == Store::Local);
-    local.filter_map(|policy| {
+    rules.policies().iter().filter_map(|policy| {
+        let unless = match (policy.store(), policy.on_store_error()) {
+            (Store::Local, _) => "",
+            (Store::Redis, OnStoreError::Local) => {
+                ", unless enough instances share it, for \"on_store_error\""
+            }
+            (Store::Redis, _) => return None,
+        };
         let why = policy.all_limits().try_for_each(pages::accepts).err()?;
-        Some(format!("policy {}: refused by the Envoy filter: {why}", policy.name()))
+        Some(format!("policy {}: refused by the Envoy filter{unless}: {why}", policy.name()))
     })
 }
 

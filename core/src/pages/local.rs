@@ -24,13 +24,7 @@ pub(super) struct Own(Vec<Vec<u8>>);
 
 impl Own {
     /// As a page of the host's is replaced, but that nobody else can be first.
-    pub(super) fn replace(
-        &mut self,
-        place: u32,
-        now: Nanos,
-        page: &mut Page,
-        step: Step<'_>,
-    ) -> u64 {
+    pub(super) fn replace(&mut self, place: u32, now: Nanos, page: &mut Page, step: Step<'_>) -> u64 {
         let place = place as usize; // below 2^21
         let old = self.0.get(place).map_or(&[][..], |page| page);
         let Some(evicted) = step(page, old, step_back(now, page::latest(old))) else { return 0 };

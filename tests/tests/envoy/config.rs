@@ -38,10 +38,10 @@ fn a_bad_configuration_is_refused_with_its_place_and_reason() {
 fn what_pages_cannot_count_without_redis_is_refused() {
     let log = r#"{ "algorithm": "sliding_log", "rate": "5000/m" }"#;
     let told = Setup::new(&in_redis(log, "", r#", "instances": 4"#)).refused();
-    let why = r#"policy "all": on_store_error: "local": limit: 1250 is above 1024"#;
+    let why = r#"rules.policies[0]: "on_store_error": "local": limit: 1250 is above 1024"#;
     assert!(told.contains(why), "{told}");
     for (more, connection) in [(r#", "on_store_error": "deny""#, ""), ("", r#", "instances": 5"#)] {
-        let envoy = Setup::new(&in_redis(log, more, connection)).redis(1, 20).start();
+        let envoy = Setup::new(&in_redis(log, more, connection)).redis(1).start();
         let status = envoy.get("/", &[("x-user", "a")]).status;
         assert_eq!(status, if more.is_empty() { 200 } else { 429 });
     }

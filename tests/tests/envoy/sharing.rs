@@ -82,12 +82,12 @@ fn workers_without_redis_admit_their_part_together() {
         .map(|algorithm| format!(r#"{{ "algorithm": "{algorithm}", "rate": "60/d" }}"#));
     for limit in limits {
         let plugin = in_redis(&limit, choice, r#", "instances": 3, "workers": 4"#);
-        let envoy = Setup::new(&plugin).redis(1, 20).concurrency(4).start();
+        let envoy = Setup::new(&plugin).redis(1).concurrency(4).start();
         assert_eq!(admitted(&envoy, 40, 2, &[("x-user", "a")]), 20, "{limit}");
     }
     // Its part is a unit each five days: it begins without.
     let plugin = in_redis(r#"{ "rate": "40/d" }"#, choice, r#", "instances": 200"#);
-    let envoy = Setup::new(&plugin).redis(1, 20).concurrency(4).start();
+    let envoy = Setup::new(&plugin).redis(1).concurrency(4).start();
     assert_eq!(admitted(&envoy, 40, 2, &[("x-user", "a")]), 0);
 }
 
@@ -98,7 +98,7 @@ fn a_penalty_of_a_policy_in_redis_is_every_workers() {
     let more = r#", "penalty": { "base": "60s", "factor": 2, "max": "1h" }, "timeout": "2s""#;
     for port in [server.port(), 1] {
         let plugin = in_redis(r#"{ "rate": "5/s" }"#, more, "");
-        let envoy = Setup::new(&plugin).redis(port, 2000).concurrency(4).start();
+        let envoy = Setup::new(&plugin).redis(port).concurrency(4).start();
         let sum = admitted(&envoy, 1, 10, &[("x-user", "a")]);
         assert!((5..=6).contains(&sum), "{sum}: the sixth may have come a fifth of a second later");
         thread::sleep(Duration::from_millis(1200)); // the bucket is full again
