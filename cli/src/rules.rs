@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use serde::Serialize;
 use tollgate_core::key::Seed;
 use tollgate_core::pages;
-use tollgate_core::policy::{MAX_DOCUMENT, Policy, Printable, RuleError, Rules, Store};
+use tollgate_core::policy::{MAX_DOCUMENT, OnStoreError, Policy, Printable, RuleError, Rules, Store};
 use tollgate_core::redis::store::{self, StoreConfig};
 
 use crate::args::{CheckArgs, TextOrJson};
