@@ -364,7 +364,12 @@ mod tests {
         let told = "line 1, column 28: rules.policies[0]: limit: 1025 is above 1024, the most of a \
                     sliding_log or concurrency limit in shared pages (policy a)";
         assert_eq!(errors(&format!("{{ {} }}", counted_in("local", log))), [told]);
-        assert_eq!(errors(&format!("{{ {}, {redis} }}", counted_in("redis", log))), [""; 0]);
+        let alone = "line 1, column 28: rules.policies[0]: \"on_store_error\": \"local\": limit: 1025 is above \
+                     1024, the most of a sliding_log or concurrency limit in shared pages; \"allow\" or \
+                     \"deny\" (policy a)";
+        assert_eq!(errors(&format!("{{ {}, {redis} }}", counted_in("redis", log))), [alone]);
+        let several = redis.replace('}', r#", "instances": 2 }"#);
+        assert_eq!(errors(&format!("{{ {}, {several} }}", counted_in("redis", log))), [""; 0]);
         let window = r#"{ "algorithm": "fixed_window", "rate": "1/864000001ms" }"#;
         assert_eq!(errors(&format!("{{ {} }}", counted_in("local", window))), [""; 0]);
         let told = errors(&format!("{{ {}, {redis} }}", counted_in("redis", window)));
