@@ -333,17 +333,31 @@ impl Filter {
         self.counts.give_back(&self.rules, &selection, ours, request.asked_at, &here);
     }
 
-    /// The plugin ends: what it fetched ahead goes back.
-    pub(crate) fn end(&mut self) {
+    /// May that one, which goes on, give back what this one holds?
+    pub(crate) fn is_heir(&self, other: &Filter) -> bool {
+        let redis = self.counts.redis.as_ref().zip(other.counts.redis.as_ref());
+        redis.is_some_and(|(redis, other)| redis.is_heir(other))
+    }
+
+    /// The plugin ends: what it fetched ahead goes back, by its heir's stream
+    /// if it has one.
+    pub(crate) fn end(&mut self, heir: Option<&mut Filter>) {
+        let mut heir = heir.filter(|heir| abi::set_context(heir.context).is_ok());
+        let other = heir.as_mut().and_then(|heir| heir.counts.redis.as_deref_mut());
         self.step(|counts, here| {
             if let Some(workers) = &mut counts.workers {
                 workers.drain(&here.pages());
             }
             if let Some(redis) = &mut counts.redis {
-                redis.drain(&here.redis());
+                redis.drain(other, &here.redis());
             }
         });
-        self.flush();
+        if let Some(heir) = heir {
+            heir.flush();
+            let _ = abi::set_context(self.context); // it ends in any case
+        } else {
+            self.flush();
+        }
         self.tell();
         self.stats.end();
     }

@@ -195,7 +195,7 @@ impl Vm {
                 self.spare.push(request);
             }
         } else if let Some(Plugin::Filter(mut filter)) = self.plugins.remove(context) {
-            filter.end();
+            filter.end(self.plugins.heir(&filter));
         }
     }
 }
@@ -222,6 +222,14 @@ impl Plugins {
     fn remove(&mut self, context: u32) -> Option<Plugin> {
         let place = self.place(context);
         (place < self.0.len()).then(|| self.0.remove(place).1)
+    }
+
+    /// The newest one that may give back what this one holds.
+    fn heir(&mut self, of: &Filter) -> Option<&mut Filter> {
+        self.0.iter_mut().rev().find_map(|(_, plugin)| match plugin {
+            Plugin::Filter(filter) if of.is_heir(filter) => Some(&mut **filter),
+            _ => None,
+        })
     }
 
     /// Behind all if it is not there.

@@ -17,7 +17,8 @@ use super::cluster::{Action, Router, RouterConfig};
 use super::link::{Event, LinkError, MAX_INTEGERS, Why};
 use super::script::Call;
 use super::store::{
-    AnsweredLayer, Failure, Host, Pending, Progress, Store, StoreConfig, StoreError, Transport, is_asked_by,
+    AnsweredLayer, Failure, Host, NOBODY, Pending, Progress, Store, StoreConfig, StoreError, Transport,
+    is_asked_by,
 };
 use crate::local::LocalStore;
 use crate::metrics::StoreMetrics;
@@ -143,6 +144,14 @@ impl Engine {
     pub fn drain(&mut self, here: &Here<'_, '_>) {
         let (store, mut host) = self.split(here);
         store.drain(&mut host);
+    }
+
+    /// As [`drain`](Self::drain), by the links of another engine, which goes on:
+    /// where those of this one end at once. What is answered is nobody's.
+    pub fn drain_by(&mut self, heir: &mut Engine, here: &Here<'_, '_>) {
+        let transport = &mut Unheard(&mut heir.router);
+        let mut host = Host { table: here.table, metrics: here.metrics, transport, now: here.now };
+        self.store.drain(&mut host);
     }
 
     /// Reads what came, and gives up what is late: after bytes came, when a
@@ -296,6 +305,19 @@ impl Transport for Router {
 
     fn hurry(&mut self, now: Nanos) {
         Router::hurry(self, now);
+    }
+}
+
+/// Links whose answers are for nobody.
+struct Unheard<'r>(&'r mut Router);
+
+impl Transport for Unheard<'_> {
+    fn send(&mut self, _: u64, call: &Call<'_>, deadline: Nanos, now: Nanos) -> bool {
+        self.0.send(NOBODY, call, deadline, now).is_ok()
+    }
+
+    fn probe(&mut self, _: u64, _: &[u8], _: Nanos, _: Nanos) -> bool {
+        false
     }
 }
 

@@ -22,7 +22,7 @@ use crate::policy::{Lease, OnStoreError, Outcome, Penalty};
 use crate::time::Nanos;
 
 /// The ticket of calls whose answer matters to nobody.
-pub(super) const NOBODY: u64 = 0;
+pub(in crate::redis) const NOBODY: u64 = 0;
 /// The ticket of probes.
 pub(super) const PROBE: u64 = 1;
 
