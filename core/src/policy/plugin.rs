@@ -384,6 +384,37 @@ mod tests {
     }
 
     #[test]
+    fn numbers_are_taken_from_end_to_end_of_their_range() {
+        let ranges = [
+            ("embedded", "pages", 1, 65_536),
+            ("embedded", "remembered", 8, 65_536),
+            ("embedded", "holds", 0, 65_536),
+            ("embedded", "lease", 0, 1_000_000),
+            ("embedded", "lease_ttl_ms", 1, 60_000),
+            ("redis", "timeout_ms", 1, 10_000),
+            ("redis", "instances", 1, 1_000),
+            ("redis", "workers", 1, 1_000),
+            ("redis", "remembered", 8, 65_536),
+            ("redis", "waiting", 1, 4_096),
+            ("redis", "holds", 0, 65_536),
+        ];
+        for (object, field, least, most) in ranges {
+            let cluster = if object == "redis" { r#""cluster": "c", "# } else { "" };
+            let with = |value: i64| {
+                let rules = counted_in("local", r#"{ "rate": "1/s" }"#);
+                errors(&format!(r#"{{ {rules}, "{object}": {{ {cluster}"{field}": {value} }} }}"#))
+            };
+            assert_eq!((with(least), with(most)), (Vec::new(), Vec::new()), "{object}.{field}");
+            for value in [least - 1, most + 1] {
+                let told = format!(
+                    "{object}.{field}: expected a whole number from {least} to {most}, found {value}"
+                );
+                assert!(with(value).iter().any(|line| line.ends_with(&told)), "{:?}", with(value));
+            }
+        }
+    }
+
+    #[test]
     fn a_bridge_has_nothing_to_say() {
         assert!(errors(r#"{ "role": "bridge" }"#).is_empty());
         let told = errors(r#"{ "role": "bridge", "rules": {} }"#);
