@@ -51,7 +51,7 @@ static uint32_t serve(const char *method, const char *path, const char *peer, co
     request.header_count = 1;
     require(tollgate_client_check(client, &request, &answer), "check", path);
     if (!answer.allowed) {
-        return answer.status; /* 429 or 401; tollgate_http_fields writes what goes with it */
+        return answer.status; /* 429, 401, or 503; tollgate_http_fields writes what goes with it */
     }
     /* ... the work ... */
     require(tollgate_client_release(client, &answer), "release", path); /* of units in flight */
