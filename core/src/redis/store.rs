@@ -27,6 +27,7 @@ use super::breaker::{Breaker, BreakerConfig, State};
 use super::lease::Leases;
 use super::script::{Ask, Call};
 use super::share::Share;
+use crate::key::{Fingerprinter, Seed};
 use crate::limit::Limit;
 use crate::local::LocalStore;
 use crate::metrics::{StoreEvent, StoreMetrics};
@@ -218,6 +219,8 @@ pub enum StoreError {
 /// one thread at a time.
 #[derive(Debug)]
 pub struct Store {
+    /// Of the keys of pots: what memory knows needs nothing of the host's.
+    hash: Fingerprinter,
     leases: Leases,
     breaker: Breaker,
     flights: Box<[Option<Box<Flight>>]>,
@@ -285,6 +288,7 @@ impl Store {
         let mut origins = Vec::new();
         origins.resize_with(leases.len(), background::Origin::default);
         Ok(Store {
+            hash: Fingerprinter::new(Seed([config.seed, !config.seed])),
             leases,
             breaker: Breaker::new(config.breaker),
             free: 0,

@@ -5,7 +5,6 @@ use super::super::lease::{Spend, TOLD, Told};
 use super::flight::{Group, Held, Paid, Phase, pot_of};
 use super::{Host, Pending, Progress, Store, is_remote};
 use crate::decision::Decision;
-use crate::key::Fingerprint;
 use crate::limit::Limit;
 use crate::limiter::{self, MAX_LAYERS};
 use crate::local::LocalStore;
@@ -20,8 +19,6 @@ use crate::time::{NEVER, Nanos};
 struct Seen {
     first: usize,
     count: usize,
-    /// Of its first limit, in the host's table.
-    fingerprint: Fingerprint,
     pot: u64,
     piece: u32,
     paid: Paid,
@@ -109,13 +106,12 @@ impl Store {
         if !is_plain || !is_remote(policy) || layer.cost > layer.limit.burst() {
             return None;
         }
-        let fingerprint = host.table.fingerprint(layer.key());
-        let pot = mixed(fingerprint.0, layer).max(1);
+        let pot = mixed(self.hash.fingerprint(layer.key()).0, layer).max(1);
         let (first, count, piece) = (0, 1, 0);
         let (decision, outcome, low) = match self.leases.spend(pot, layer.cost, host.now) {
             Spend::Ask => {
                 let (paid, low) = (Paid::Asked, false);
-                let seen = Seen { first, count, fingerprint, pot, piece, paid, low };
+                let seen = Seen { first, count, pot, piece, paid, low };
                 return self.take_off(rules, selection, &[Some(seen)], None, user, host).map(One::Asked);
             }
             Spend::Taken { left, low } => {
@@ -129,7 +125,7 @@ impl Store {
             }
         };
         if low {
-            let seen = Seen { first, count, fingerprint, pot, piece, paid: Paid::Pot, low };
+            let seen = Seen { first, count, pot, piece, paid: Paid::Pot, low };
             self.fetch_low(rules, selection, &[Some(seen)], host);
         }
         Some(One::Known(decision, outcome))
@@ -151,9 +147,8 @@ impl Store {
             if remote >> first & 1 == 0 {
                 continue;
             }
-            let fingerprint = host.table.fingerprint(layer.key());
             let mut fits = layer.cost <= layer.limit.burst();
-            let mut pot = mixed(fingerprint.0, layer);
+            let mut pot = mixed(self.hash.fingerprint(layer.key()).0, layer);
             let mut count = 1;
             while let Some((_, next)) = layers.next_if(|(_, next)| next.policy == layer.policy) {
                 pot = mixed(pot, next);
@@ -164,7 +159,7 @@ impl Store {
             let dry = asked.dry >> first & 1 == 1;
             let members = selection.layers().skip(first).take(count);
             let (pot, piece, paid, low) = (pot.max(1), 0, Paid::Nothing, false);
-            let group = Seen { first, count, fingerprint, pot, piece, paid, low };
+            let group = Seen { first, count, pot, piece, paid, low };
             let group = if fits {
                 self.look(policy, group, layer.cost, members, asked, dry, host)
             } else {
@@ -399,10 +394,9 @@ fn held(rules: &Rules, layer: &Layer<'_>, seen: &[Option<Seen>], at: usize, host
     let penalty = rules.policies().get(layer.policy).and_then(Policy::penalty);
     let mut groups = seen.iter().flatten();
     let seen = groups.find(|seen| (seen.first..seen.first + seen.count).contains(&at));
-    let known = seen.filter(|seen| seen.first == at).map(|seen| seen.fingerprint);
     Held {
         limit: *layer.limit,
-        fingerprint: known.unwrap_or_else(|| host.table.fingerprint(layer.key())),
+        fingerprint: host.table.fingerprint(layer.key()),
         cost: layer.cost,
         remote: seen.is_some(),
         policy: layer.policy,

@@ -55,8 +55,7 @@ impl Store {
         if is_divided {
             return 0; // any piece may have room
         }
-        let fingerprint = host.table.fingerprint(layer.key());
-        let pot = members.clone().fold(fingerprint.0, mixed).max(1);
+        let pot = members.clone().fold(self.hash.fingerprint(layer.key()).0, mixed).max(1);
         match self.leases.peek(pot, layer.cost, host.now) {
             Spend::Taken { .. } => 0,
             Spend::Denied { until, .. } => until.saturating_sub(host.now),
@@ -65,7 +64,14 @@ impl Store {
                 let wait = |asks: &[Ask<'_>]| host.transport.peek(asks, layer.cost, host.now);
                 let wait = asks::with::<MAX_LAYERS, _>(&key::base(rules, layer), None, limits, wait);
                 let alone = || {
-                    host.table.peek_fingerprint(fingerprint, layer.limit, layer.cost, host.now).retry_after
+                    host.table
+                        .peek_fingerprint(
+                            host.table.fingerprint(layer.key()),
+                            layer.limit,
+                            layer.cost,
+                            host.now,
+                        )
+                        .retry_after
                 };
                 wait.flatten().unwrap_or_else(alone)
             }
