@@ -215,6 +215,11 @@ impl Router {
         self.nodes.get(link).is_some_and(|node| node.link.is_connected())
     }
 
+    /// As [`Link::wait_on`].
+    pub fn wait_on(&mut self, ticket: u64, heir: u64) -> bool {
+        self.nodes.iter_mut().any(|node| node.link.wait_on(ticket, heir))
+    }
+
     /// Calls that wait for their event.
     #[must_use]
     pub fn waiting(&self) -> usize {

@@ -303,6 +303,10 @@ impl Transport for Router {
         Router::probe(self, ticket, key, deadline, now).is_ok()
     }
 
+    fn wait_on(&mut self, ticket: u64, heir: u64) -> bool {
+        Router::wait_on(self, ticket, heir)
+    }
+
     fn hurry(&mut self, now: Nanos) {
         Router::hurry(self, now);
     }

@@ -377,6 +377,13 @@ impl Link {
         self.done.len() < before
     }
 
+    /// A call that failed at its deadline may have been written, and its reply
+    /// may still come: `heir` has the event then. There is no other deadline
+    /// but the connection's. False if there will be no event.
+    pub fn wait_on(&mut self, ticket: u64, heir: u64) -> bool {
+        self.queue.wait_on(ticket, heir)
+    }
+
     /// Is there a connection that takes calls?
     #[must_use]
     pub fn is_ready(&self) -> bool {

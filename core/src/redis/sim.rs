@@ -34,7 +34,7 @@ use alloc::vec::Vec;
 pub use network::{Network, NetworkConfig, Outage, OutageKind, Random};
 pub use store::{Book, SimStore};
 
-use network::{Body, Event, Reply, Wire};
+use network::{Body, Event, Reply, Sender, Wire};
 
 use super::script::{Ask, Call};
 use super::share::Share;
@@ -311,8 +311,14 @@ impl World {
                 self.collect(instance);
             }
             Event::Arrive { call, body } => self.arrive(call, body),
-            Event::Reply { call, reply } => self.conclude(call, reply),
-            Event::Deadline { call } => self.conclude(call, Reply::Failed(Failure::Timeout)),
+            Event::Reply { call, reply } => {
+                let sender = self.network.finish(call);
+                self.conclude(sender, reply);
+            }
+            Event::Deadline { call } => {
+                let sender = self.network.expire(call, self.now);
+                self.conclude(sender, Reply::Failed(Failure::Timeout));
+            }
         }
     }
 
@@ -353,8 +359,8 @@ impl World {
     }
 
     /// A call is answered, or will never be.
-    fn conclude(&mut self, call: u64, reply: Reply) {
-        let Some(sender) = self.network.finish(call) else { return };
+    fn conclude(&mut self, sender: Option<Sender>, reply: Reply) {
+        let Some(sender) = sender else { return };
         self.with(sender.instance, |store, host| match reply {
             Reply::Decisions(mut decisions, units) => {
                 store.answered(sender.ticket, &mut decisions, units, host);

@@ -42,6 +42,7 @@ mod blocked;
 pub mod fallback;
 mod finish;
 mod flight;
+mod late;
 mod owed;
 mod refusal;
 mod replies;
@@ -63,6 +64,14 @@ pub trait Transport {
     /// Sends a small write under `key`, which tells whether the store takes
     /// calls again; as [`send`](Self::send).
     fn probe(&mut self, ticket: u64, key: &[u8], deadline: Nanos, now: Nanos) -> bool;
+
+    /// The answer to a call that was given up at its deadline may still come:
+    /// it is told under `heir` then, or that none will come, exactly once.
+    /// False if nothing will be told.
+    fn wait_on(&mut self, ticket: u64, heir: u64) -> bool {
+        let _ = (ticket, heir);
+        false
+    }
 
     /// There is a sign that the store is well: what waits before it connects
     /// again need not.

@@ -95,6 +95,29 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    /// A store that was stopped answers all that it was asked, too late: what it granted is there
+    /// all the same. Of a request that was denied meanwhile one unit stays charged.
+    #[test]
+    fn what_is_granted_too_late_is_not_lost(
+        setting in setting(), max in 1u64..=100,
+        stops in prop::collection::vec((0u64..3_000, 1u64..500), 1..6),
+    ) {
+        let stops: Vec<_> = stops.into_iter().map(|(from, span)| (from, span, OutageKind::Stopped)).collect();
+        let lease = format!(r#""timeout": "10ms", "on_store_error": "deny", "lease": {{ "max": {max}, "ttl": "1h" }}"#);
+        let run = Run::new(&setting, 0, &stops, &lease);
+        let count = |instance: usize| run.cluster.world.metrics(instance).unwrap().timeouts;
+        let doubtful: u64 = (0..setting.instances).map(count).sum();
+        let admitted = run.cluster.admitted();
+        for known in run.known() {
+            prop_assert!(known >= admitted, "{} of {}", known, admitted);
+            prop_assert!(known <= admitted + doubtful, "{} of {} and {}", known, admitted, doubtful);
+        }
+    }
+}
+
 /// A request that waited for another's call may ask when its own time is nearly over. What is known
 /// of the store by that is little, and a probe has as long as any call.
 #[test]

@@ -398,8 +398,7 @@ impl Link {
     fn answered(&mut self, now: Nanos) -> Option<Step> {
         let entry = self.complete(now)?;
         self.backoff.reset();
-        (entry.holder == Holder::Ticket)
-            .then_some(Step::Reply { ticket: entry.ticket, asked_at: entry.asked_at })
+        entry.holder.is_told().then_some(Step::Reply { ticket: entry.ticket, asked_at: entry.asked_at })
     }
 
     /// The front call has an error for a reply.
@@ -431,7 +430,7 @@ impl Link {
         if why == Why::ReadOnly || anonymous {
             self.close(why, now, true);
         }
-        (entry.holder == Holder::Ticket).then_some(Step::Failed { ticket: entry.ticket, line })
+        entry.holder.is_told().then_some(Step::Failed { ticket: entry.ticket, line })
     }
 
     /// Sees to it that a script is loaded before whatever is sent from now on.

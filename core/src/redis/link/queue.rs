@@ -48,12 +48,21 @@ pub(crate) enum Holder {
     Link,
     /// A ticket.
     Ticket,
+    /// A ticket whose deadline is past: when the reply comes, it is told.
+    Late,
     /// Nobody any more; a reply will come.
     Nobody,
     /// Nobody any more, and nothing of it was written.
     Doomed,
     /// Nobody; it was passed over, and no reply will come.
     Skipped,
+}
+
+impl Holder {
+    /// Is a ticket told of the reply?
+    pub(crate) fn is_told(self) -> bool {
+        matches!(self, Holder::Ticket | Holder::Late)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -249,6 +258,17 @@ impl Queue {
         true
     }
 
+    /// A ticket was given up whose reply may still come: `heir` waits for it.
+    pub(crate) fn wait_on(&mut self, ticket: u64, heir: u64) -> bool {
+        let mut gone = self.entries.iter_mut();
+        let Some(entry) = gone.find(|entry| entry.holder == Holder::Nobody && entry.ticket == ticket) else {
+            return false;
+        };
+        (entry.holder, entry.ticket) = (Holder::Late, heir);
+        self.live = self.live.saturating_add(1);
+        true
+    }
+
     /// Gives up all tickets whose deadline has come, and tells each.
     pub(crate) fn expire(&mut self, now: Nanos, mut each: impl FnMut(u64)) {
         if now < self.next_deadline {
@@ -279,14 +299,14 @@ impl Queue {
 
     /// No later than the first deadline; `None` when nobody waits.
     pub(crate) fn next_deadline(&self) -> Option<Nanos> {
-        (self.live > 0).then_some(self.next_deadline)
+        Some(self.next_deadline).filter(|at| self.live > 0 && *at < NEVER)
     }
 
     /// Empties the queue. Tells each ticket that waits, and whether anything
     /// of it was written.
     pub(crate) fn clear(&mut self, mut each: impl FnMut(u64, bool)) {
         for (index, entry) in self.entries.iter().enumerate() {
-            if entry.holder == Holder::Ticket {
+            if entry.holder.is_told() {
                 // Once sent, always in doubt: except when the server itself has said that it
                 // did not execute it, and it waits to be sent again.
                 each(entry.ticket, written(index, self.sent, self.offset));
@@ -329,7 +349,7 @@ impl Queue {
             count(&mut self.calls, 1);
             count(&mut self.call_bytes, len);
         }
-        if entry.holder == Holder::Ticket {
+        if entry.holder.is_told() {
             count(&mut self.live, 1);
             if comes {
                 self.next_deadline = self.next_deadline.min(entry.deadline);

@@ -11,7 +11,7 @@ use crate::decision::Decision;
 use crate::limit::Limit;
 use crate::redis::script::{Call, Op};
 use crate::redis::store::{Failure, Transport};
-use crate::time::Nanos;
+use crate::time::{Nanos, SECOND};
 
 /// How calls travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,6 +129,8 @@ pub struct Network {
     queue: BinaryHeap<Scheduled>,
     outages: Vec<Outage>,
     calls: BTreeMap<u64, Sender>,
+    /// The call that is over right now, at its deadline.
+    expired: Option<(u64, Sender, Nanos)>,
     next_call: u64,
     order: u64,
     sent: u64,
@@ -145,6 +147,7 @@ impl Network {
             queue: BinaryHeap::new(),
             outages: Vec::new(),
             calls: BTreeMap::new(),
+            expired: None,
             next_call: 0,
             order: 0,
             sent: 0,
@@ -218,6 +221,13 @@ impl Network {
         self.calls.remove(&call)
     }
 
+    /// The call is over at its deadline; as [`finish`](Self::finish).
+    pub(super) fn expire(&mut self, call: u64, now: Nanos) -> Option<Sender> {
+        let sender = self.finish(call)?;
+        self.expired = Some((call, sender, now));
+        Some(sender)
+    }
+
     pub(super) fn sender(&self, call: u64) -> Option<Sender> {
         self.calls.get(&call).copied()
     }
@@ -269,6 +279,16 @@ impl Transport for Wire<'_> {
 
     fn probe(&mut self, ticket: u64, _key: &[u8], deadline: Nanos, now: Nanos) -> bool {
         self.pass(ticket, Body::Probe, deadline, now)
+    }
+
+    /// A connection on which nothing is answered is closed in the end.
+    fn wait_on(&mut self, ticket: u64, heir: u64) -> bool {
+        let expired = self.network.expired.take();
+        let expired = expired.filter(|(_, sender, _)| sender.ticket == ticket);
+        let Some((call, sender, now)) = expired else { return false };
+        self.network.calls.insert(call, Sender { ticket: heir, ..sender });
+        self.network.schedule(now.saturating_add(SECOND), Event::Deadline { call });
+        true
     }
 }
 

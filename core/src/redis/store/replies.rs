@@ -5,6 +5,7 @@ use super::super::script::{self, Ask, Call, Op};
 use super::super::share::{Piece, Share};
 use super::asks;
 use super::flight::{Flight, Group, Held, PROBE, Paid, Phase, of_ticket, ticket};
+use super::late::Late;
 use super::{Failure, Host, Store};
 use crate::decision::Decision;
 use crate::limit::{Algorithm, Limit};
@@ -102,10 +103,16 @@ impl Store {
             Failure::Store => StoreEvent::Failure,
             Failure::Key => StoreEvent::KeyFailure,
         };
-        host.metrics.count(event);
-        let Some((place, index)) = self.asked_by(ticket) else { return };
+        let mut late = None;
+        let Some((place, index)) = self.asked_by(ticket) else { return host.metrics.count(event) };
         let pot = self.with_flight(place, |store, flight| {
             let group = flight.groups.get(index)?;
+            let pot = group.pot();
+            if group.is_late() {
+                store.unanswered(place, flight, index, host); // it was counted when it was given up
+                return Some(pot);
+            }
+            host.metrics.count(event);
             // A call that came late, of a request that had waited for others', had little time.
             let span = group.deadline.saturating_sub(group.asked_at);
             let is_short = span < group.deadline.saturating_sub(flight.started) / 2;
@@ -117,8 +124,8 @@ impl Store {
             }
             if failure == Failure::Timeout {
                 store.release_late(&flight.layers, group, host);
+                late = Late::of(flight, index);
             }
-            let pot = group.pot();
             store.leases.ended(pot, group.more, 0);
             store.unanswered(place, flight, index, host);
             Some(pot)
@@ -127,6 +134,9 @@ impl Store {
             Some(Some(pot)) => self.serve(pot, host),
             Some(None) => self.owed_is_told(place, None, host),
             None => {}
+        }
+        if let Some(late) = late {
+            self.wait_on(ticket, &late, host);
         }
     }
 
@@ -255,7 +265,9 @@ impl Store {
                 }
             }
             Some((by, denial)) => {
-                if denial.retry_after != NEVER && !group.has(layers, Algorithm::Concurrency) {
+                if group.is_late() {
+                    // What it says is past.
+                } else if denial.retry_after != NEVER && !group.has(layers, Algorithm::Concurrency) {
                     let until = host.now.saturating_add(denial.retry_after);
                     let denial = self.denial(layers, group, by, until);
                     self.leases.deny(pot, &denial, decisions, host.now);
