@@ -182,6 +182,7 @@ static void other_denials(void) {
     tollgate_http_field fields[TOLLGATE_HTTP_FIELDS_MAX];
     char buffer[TOLLGATE_HTTP_BUFFER_SIZE], body[TOLLGATE_HTTP_PROBLEM_SIZE], quotes[200];
     memset(&denied, 0, sizeof denied);
+    denied.limit = 1;
     denied.retry_after_ns = SECOND;
     REFUSES(NULL, tollgate_http_missing_fields(NULL, 1, buffer, sizeof buffer, fields, &out.count));
     REFUSES(NULL, tollgate_http_missing_fields("x", 1, NULL, 0, fields, &out.count));
@@ -210,6 +211,9 @@ static void other_denials(void) {
     HOLDS(len > 2 && body[0] == '{' && memchr(body, 0, len) == NULL);
     ACCEPTS(tollgate_http_grpc("p", 1, &denied, buffer, sizeof buffer, fields, &count));
     HOLDS(count == 3 && fields[1].value_len == 1 && fields[1].value[0] == '8');
+    denied.limit = 0; /* no limit could be asked */
+    ACCEPTS(tollgate_http_grpc("p", 1, &denied, buffer, sizeof buffer, fields, &count));
+    HOLDS(count == 3 && fields[1].value_len == 2 && memcmp(fields[1].value, "14", 2) == 0);
     ACCEPTS(tollgate_http_grpc("x-api-key", 9, NULL, buffer, sizeof buffer, fields, &count));
     HOLDS(count == 3 && fields[1].value_len == 2 && memcmp(fields[1].value, "16", 2) == 0);
     for (int fill = 1; fill < 128; fill++) { /* whatever a name holds fits, and is no line's end */
