@@ -23,7 +23,8 @@
 //! behind what that begins with: it costs the request that came first a
 //! moment, not its answer. Its deadline is what it was, and the connection has
 //! until then to be made; when nobody is there it fails at once, as do those
-//! after it until there is a connection.
+//! after it until there is a connection. One that is not made in time is not
+//! there yet: calls that come then wait for the next.
 //!
 //! A connection is given up, and a new one asked for, when nothing is answered
 //! for `stall_timeout`, when what comes is no reply, when the server turns out
@@ -271,7 +272,7 @@ pub(crate) enum Step {
 #[derive(Debug)]
 pub struct Link {
     state: State,
-    /// No connection was given up before this one: calls wait for it.
+    /// There was none before this one, and nobody refused it: calls wait for it.
     is_first: bool,
     /// Until when the first of them does; 0 when there was none.
     awaited_until: Nanos,

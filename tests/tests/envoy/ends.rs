@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tollgate_tests::envoy::{Envoy, Setup};
 use tollgate_tests::redis::Server;
 
-use super::support::{in_redis, statistic};
+use super::support::{count, in_redis, statistic};
 
 /// 50,000 a day are one in 1.728 s.
 fn plugin(more: &str) -> String {
@@ -73,5 +73,44 @@ fn plugins_that_end_under_load_leave_nothing_behind() {
         }
         assert!(Instant::now() < end, "{} are missing", 50_000 + came - admitted - left);
         thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// What a plugin admitted while Redis was away, and nobody asked it about since, is told when it ends.
+#[test]
+fn a_plugin_that_ends_tells_what_it_admitted_alone() {
+    let server = Server::start(&[]);
+    let plugin =
+        |timeout: u32| in_redis(r#"{ "rate": "50000/d" }"#, &format!(r#", "timeout": "{timeout}ms""#), "");
+    let mut setup = Setup::new(&plugin(50)).redis(server.port());
+    setup.watched = true;
+    let envoy = setup.start();
+    statistic(&envoy, "tollgate_store_connected", 1);
+    let (start, mut admitted) = (Instant::now(), 0);
+    get(&envoy, &mut admitted);
+    server.stop();
+    (0..100).for_each(|_| _ = get(&envoy, &mut admitted));
+    server.cont();
+    statistic(&envoy, "tollgate_store_breaker_open", 0);
+    assert_eq!(admitted, 101, "on_store_error is local");
+    envoy.update(&plugin(2000));
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        let stats = envoy.admin("/stats?filter=listener_manager");
+        if count(&stats, "listener_modified") == 1 && count(&stats, "total_listeners_draining") == 0 {
+            break; // the old one is gone, and its plugin was not asked again
+        }
+        assert!(Instant::now() < end, "{stats}");
+        thread::sleep(Duration::from_millis(50));
+    }
+    loop {
+        let left = get(&envoy, &mut admitted);
+        let came = u64::try_from(start.elapsed().as_millis()).unwrap() / 1728;
+        println!("{admitted} admitted and {left} left of 50000 and {came} that came since");
+        if admitted + left <= 50_000 + came + 1 {
+            break;
+        }
+        assert!(Instant::now() < end, "{} above the limit", admitted + left - 50_000 - came);
+        thread::sleep(Duration::from_millis(200));
     }
 }

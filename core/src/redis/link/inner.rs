@@ -373,7 +373,9 @@ impl Link {
             self.closing = Some(why);
         }
         self.useless |= self.state != State::Ready || why == Why::ReadOnly;
-        (self.is_first, self.awaited_until) = (false, 0);
+        // One that took too long may be there the next time; nobody was not there.
+        self.is_first &= why == Why::Timeout && self.state != State::Ready;
+        self.awaited_until = 0;
         self.ended = false;
         self.ready_due = false;
         self.slots_due = false;

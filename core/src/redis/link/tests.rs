@@ -414,6 +414,23 @@ fn a_first_connection_is_not_given_up_before_who_waits_for_it_has_had_its_time()
     assert!(!model.connected || model.connects > 1);
 }
 
+/// As on a machine that has too much to do, where nobody waited for it.
+#[test]
+fn a_first_connection_that_was_not_made_in_time_is_waited_for_again() {
+    let mut model = Model::opening();
+    model.now += 401 * MS;
+    model.link.handle_timeout(model.now);
+    model.events();
+    assert!(!model.connected);
+    model.take(Do::Send(20, 100));
+    model.take(Do::Wait(20));
+    model.take(Do::Wait(1));
+    model.settle();
+    assert_eq!(model.over.iter().collect::<Vec<_>>(), [(&0, &Ok(()))]);
+    model.take(Do::Cut);
+    assert_eq!(model.link.send(9, &Number(9, 1), NEVER, model.now), Err(Refused::NotConnected), "as before");
+}
+
 #[test]
 fn no_more_wait_for_the_first_connection_than_may_be_in_flight() {
     let mut model = Model::opening();
