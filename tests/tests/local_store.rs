@@ -2,6 +2,9 @@
 //! what they admit without it, and the denials of whom they make wait longer
 //! each time, they count together.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use proptest::prelude::*;
 use tollgate_core::Nanos;
 use tollgate_core::key::Seed;
@@ -151,6 +154,43 @@ fn several_limits_are_charged_all_or_none() {
     let (one, other) = (machine.check(0, START + 30), machine.check(1, START + 31));
     assert_eq!(left(one), left(other));
     assert!(machine.check(0, START + 3601 * SECOND).allowed);
+}
+
+/// Between looking at the limits and charging them another worker may take the last unit: who was too
+/// late is denied, and gives back what it was charged, and nothing else.
+#[test]
+fn who_comes_second_to_the_last_unit_is_denied_and_leaves_it_taken() {
+    let limits = r#""limits": [ { "rate": "5/d" }, { "algorithm": "fixed_window", "rate": "1/d" }, { "rate": "9/d" } ]"#;
+    let shared = Shared::default();
+    let rival = Rc::new(RefCell::new(None));
+    let mut late = Machine::new(limits, 1, 1, || Raced(shared.clone(), Rc::clone(&rival)));
+    let mut first = Machine::new(limits, 1, 1, || shared.clone());
+    *rival.borrow_mut() = Some(Box::new(move || assert!(first.check(0, START).allowed)) as Box<dyn FnOnce()>);
+    assert!(!late.check(0, START).allowed);
+
+    let mut calm = Machine::new(limits, 1, 1, Shared::default);
+    assert!(calm.check(0, START).allowed);
+    let (after, expected) = (late.check(0, START + 1), calm.check(0, START + 1));
+    assert!(!after.allowed);
+    assert_eq!(after.decisions(), expected.decisions());
+}
+
+/// Blobs of a worker that another one is quicker than, once.
+struct Raced(Shared, Rc<RefCell<Option<Box<dyn FnOnce()>>>>);
+
+impl Blobs for Raced {
+    type Bytes = Vec<u8>;
+
+    fn read(&mut self, page: u32) -> Result<Option<(Vec<u8>, u32)>, Unavailable> {
+        self.0.read(page)
+    }
+
+    fn write(&mut self, page: u32, bytes: &[u8], read: Option<u32>) -> Result<bool, Unavailable> {
+        if let Some(rival) = self.1.borrow_mut().take() {
+            rival();
+        }
+        self.0.write(page, bytes, read)
+    }
 }
 
 #[test]

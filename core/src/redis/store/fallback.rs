@@ -101,17 +101,23 @@ impl Store {
                 for (at, held) in held() {
                     let Some(Some(piece)) = pieces.get(at) else { continue };
                     let (decision, hold) = ask(host.table, held, piece, Take::Charge, host.now);
-                    if decision.allowed
-                        && let Some(untold) = untold(host.table, held, piece)
-                    {
+                    if !decision.allowed {
+                        // Another worker was quicker: what the limits before were charged goes back.
+                        answer.set(at, decision, denied);
+                        let before = Group { count: at - group.first, ..*group };
+                        self.undo_fallback(&before, layers, &mut answer.holds, host);
+                        if !is_dry {
+                            group.spare(answer);
+                        }
+                        return Paid::Nothing;
+                    }
+                    if let Some(untold) = untold(host.table, held, piece) {
                         untold.add(held.cost, decision.reset_after, host.now);
                     }
                     if let Some(room) = answer.holds.get_mut(at) {
                         *room = hold;
                     }
-                    // Another worker may have been quicker: then it is denied, and
-                    // what the others were charged is not given back.
-                    answer.set(at, decision, if decision.allowed { Outcome::Admitted } else { denied });
+                    answer.set(at, decision, Outcome::Admitted);
                 }
                 Paid::Local
             }
