@@ -162,10 +162,10 @@ fn several_limits_are_charged_all_or_none() {
 fn who_comes_second_to_the_last_unit_is_denied_and_leaves_it_taken() {
     let limits = r#""limits": [ { "rate": "5/d" }, { "algorithm": "fixed_window", "rate": "1/d" }, { "rate": "9/d" } ]"#;
     let shared = Shared::default();
-    let rival = Rc::new(RefCell::new(None));
+    let rival = Rival::default();
     let mut late = Machine::new(limits, 1, 1, || Raced(shared.clone(), Rc::clone(&rival)));
     let mut first = Machine::new(limits, 1, 1, || shared.clone());
-    *rival.borrow_mut() = Some(Box::new(move || assert!(first.check(0, START).allowed)) as Box<dyn FnOnce()>);
+    *rival.borrow_mut() = Some(Box::new(move || assert!(first.check(0, START).allowed)));
     assert!(!late.check(0, START).allowed);
 
     let mut calm = Machine::new(limits, 1, 1, Shared::default);
@@ -176,7 +176,10 @@ fn who_comes_second_to_the_last_unit_is_denied_and_leaves_it_taken() {
 }
 
 /// Blobs of a worker that another one is quicker than, once.
-struct Raced(Shared, Rc<RefCell<Option<Box<dyn FnOnce()>>>>);
+struct Raced(Shared, Rival);
+
+/// What it does meanwhile.
+type Rival = Rc<RefCell<Option<Box<dyn FnOnce()>>>>;
 
 impl Blobs for Raced {
     type Bytes = Vec<u8>;
