@@ -6,6 +6,8 @@ const PAGES: u32 = 4;
 
 #[path = "../redis_store/cluster.rs"]
 mod cluster;
+#[path = "../redis_store/ends.rs"]
+mod ends;
 #[path = "../redis_store/faults.rs"]
 mod faults;
 #[path = "../redis_store/leases.rs"]
