@@ -214,8 +214,8 @@ pub(crate) struct EnvoyConfigArgs {
     #[arg(long, default_value = "0.0.0.0:10000", value_name = "ADDRESS:PORT", value_parser = parse_listen)]
     pub(crate) listen: SocketAddr,
     /// Put the listener, and with it the rules, into this file, which Envoy watches: the same command
-    /// with changed rules puts them in force
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    /// with changed rules puts them in force. Its name ends in .yaml
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, value_parser = parse_yaml)]
     pub(crate) lds: Option<PathBuf>,
     /// The port of the admin interface, on loopback
     #[arg(long, default_value_t = 9901, value_name = "PORT")]
@@ -250,6 +250,9 @@ pub(crate) struct EnvoyConfigArgs {
     /// Gateways that share the limits: each has its part of them while Redis is away
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) instances: u32,
+    /// Which of them this one is, from 0: the parts then add up to the limit
+    #[arg(long, requires = "redis", value_name = "N", value_parser = clap::value_parser!(u32).range(0..=999))]
+    pub(crate) instance: Option<u32>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -306,6 +309,17 @@ fn parse_user(text: &str) -> Result<String, String> {
         return Err("1 to 128 bytes without control characters".to_owned());
     }
     Ok(text.to_owned())
+}
+
+/// Envoy tells by its name what a file holds.
+fn parse_yaml(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    let is_yaml = path.extension().is_some_and(|ending| ending == "yaml" || ending == "yml");
+    if is_yaml {
+        Ok(path)
+    } else {
+        Err("Envoy reads YAML from a file whose name ends in .yaml or .yml".to_owned())
+    }
 }
 
 fn parse_listen(text: &str) -> Result<SocketAddr, String> {

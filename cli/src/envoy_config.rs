@@ -77,11 +77,13 @@ fn replace(path: &Path, text: &str) -> Result<(), Failure> {
 
 /// What the filter is told.
 fn plugin(args: &EnvoyConfigArgs, rules: &str) -> String {
+    let instance = args.instance.map(|instance| format!(", \"instance\": {instance}"));
     let redis = args.redis.as_ref().map(|_| {
         REDIS_PLUGIN
             .replace("@connection@", &connection(args))
             .replace("@timeout@", &args.timeout_ms.to_string())
             .replace("@instances@", &args.instances.to_string())
+            .replace("@instance@", &instance.unwrap_or_default())
             .replace("@workers@", &args.concurrency.to_string())
     });
     ["{\n", &redis.unwrap_or_default(), "\"rules\":\n", rules.trim_end(), "\n}\n"].concat()
@@ -249,12 +251,13 @@ const VM: &str = "vm_config:
 const ENVIRONMENT: &str = "  environment_variables: { host_env_keys: [ @variable@ ] }
 ";
 
-const REDIS_PLUGIN: &str = r#""redis": { @connection@, "timeout_ms": @timeout@, "instances": @instances@, "workers": @workers@ },
+const REDIS_PLUGIN: &str = r#""redis": { @connection@, "timeout_ms": @timeout@, "instances": @instances@@instance@, "workers": @workers@ },
 "#;
 
 const UPSTREAM: &str = "  clusters:
   - name: upstream
     type: STRICT_DNS
+    dns_lookup_family: V4_PREFERRED # Envoy tries no other address of a name
     connect_timeout: 1s
     load_assignment:
       cluster_name: upstream
@@ -262,7 +265,9 @@ const UPSTREAM: &str = "  clusters:
 ";
 
 const REDIS: &str = "  - name: redis
-@kind@    connect_timeout: 0.1s
+@kind@    dns_lookup_family: V4_PREFERRED
+    wait_for_warm_on_init: false # Envoy starts without it, too
+    connect_timeout: 0.1s
     load_assignment:
       cluster_name: redis
       endpoints: [ { lb_endpoints: [ { endpoint: { address: { socket_address: { address: @host@, port_value: @port@ } } } } ] } ]

@@ -112,6 +112,11 @@ fn listeners_go_into_a_file_of_their_own() {
         let listeners = std::fs::read_to_string(&path).unwrap();
         assert!(listeners.contains("resources:\n- \"@type\"") && listeners.contains(RULES), "{listeners}");
     }
+    for name in ["/nowhere/listeners", "/nowhere/listeners.json", "/nowhere/.yaml"] {
+        let run = into(name);
+        assert_eq!((run.code, run.stdout.as_str()), (2, ""));
+        assert!(run.stderr.contains("ends in .yaml"), "{}", run.stderr);
+    }
     let run = into("/nowhere/listeners.yaml");
     assert_eq!((run.code, run.stdout.as_str()), (2, ""));
     assert!(run.stderr.contains("cannot write /nowhere/listeners.yaml"), "{}", run.stderr);

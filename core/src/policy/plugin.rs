@@ -82,6 +82,9 @@ pub struct Connection {
     /// Gateways that share the limits, each of which admits its part while Redis
     /// is away; 1 to 1,000.
     pub instances: u64,
+    /// Which of them this one is, from 0. Without it remainders of the division
+    /// are nobody's.
+    pub instance: Option<u64>,
     /// Workers of each: Envoy's `--concurrency`; 1 to 1,000. With `instances`
     /// it is by how much what is fetched ahead is divided; both together at
     /// most 10,000.
@@ -149,15 +152,16 @@ impl Connection {
     /// what they count while Redis is away, each of them is an instance.
     #[must_use]
     pub fn store(&self, is_shared: bool) -> StoreConfig {
-        let (instances, workers) = match is_shared {
-            true => (self.instances, self.workers),
-            false => (self.instances.saturating_mul(self.workers), 1),
+        let (instances, instance, workers) = match is_shared {
+            true => (self.instances, self.instance, self.workers),
+            false => (self.instances.saturating_mul(self.workers), None, 1),
         };
         StoreConfig {
             pots: self.remembered,
             waiting: self.waiting,
             holds: self.holds,
             instances,
+            instance,
             workers,
             timeout: self.timeout(),
             ..StoreConfig::default()
@@ -260,6 +264,9 @@ fn embedded<'d>(reader: &mut Reader<'d>, node: Node<'d, '_>) -> Option<Embedded>
     Some(made)
 }
 
+/// Where no number is given.
+const NONE: u64 = u64::MAX;
+
 fn connection<'d>(reader: &mut Reader<'d>, node: Node<'d, '_>) -> Option<Connection> {
     let mut object = reader.object(node)?;
     let at = object.path();
@@ -277,6 +284,7 @@ fn connection<'d>(reader: &mut Reader<'d>, node: Node<'d, '_>) -> Option<Connect
     let made = Connection {
         timeout_ms: number("timeout_ms", 5, 1, 10_000),
         instances: number("instances", 1, 1, 1_000),
+        instance: Some(number("instance", NONE, 0, 999)).filter(|instance| *instance != NONE),
         workers: number("workers", 1, 1, 1_000),
         remembered: number("remembered", 1024, 8, 65_536) as usize,
         waiting: number("waiting", 256, 1, 4_096) as usize,
@@ -290,6 +298,13 @@ fn connection<'d>(reader: &mut Reader<'d>, node: Node<'d, '_>) -> Option<Connect
     if workers > MOST_WORKERS {
         let message = format!("instances × workers: {workers} is above {MOST_WORKERS}");
         reader.fail(node, message);
+    }
+    if let Some(instance) = made.instance.filter(|instance| *instance >= made.instances) {
+        let last = made.instances.saturating_sub(1);
+        reader.fail(
+            node,
+            format!("instance: {instance} is outside 0 to {last}, for {} instances", made.instances),
+        );
     }
     reader.end(&object);
     Some(Connection { cluster: cluster?, ..made })
@@ -381,6 +396,14 @@ mod tests {
             counted_in("redis", r#"{ "rate": "1/s" }"#)
         ));
         assert!(told[0].ends_with("redis: instances × workers: 10100 is above 10000"), "{told:?}");
+        let of = |instance: u64| {
+            let rules = counted_in("redis", r#"{ "rate": "1/s" }"#);
+            errors(&format!(
+                r#"{{ {rules}, "redis": {{ "cluster": "c", "instances": 3, "instance": {instance} }} }}"#
+            ))
+        };
+        assert_eq!((of(0), of(2)), (Vec::new(), Vec::new()));
+        assert!(of(3)[0].ends_with("redis: instance: 3 is outside 0 to 2, for 3 instances"), "{:?}", of(3));
     }
 
     #[test]

@@ -156,6 +156,12 @@ fn what_envoy_config_prints_for_each_store_runs_as_it_is() {
         assert_eq!(statuses(&envoy), FIVE, "{transport}");
     }
 
+    let server = Server::start(&[]);
+    let by_name = format!("localhost:{}", server.port());
+    let envoy = printed(&rules_in("redis", "5/d"), &["--redis", &by_name], &[]);
+    statistic(&envoy, "tollgate_store_connected", 2);
+    assert_eq!(statuses(&envoy), FIVE, "a name that has an IPv6 address, too");
+
     let nodes = Cluster::start(3, 0);
     let flags = ["--redis", &nodes.addresses()[0], "--redis-cluster"];
     let envoy = printed(&rules_in("redis", "5/d"), &flags, &[]);
@@ -211,6 +217,21 @@ fn listeners_that_envoy_config_writes_are_taken_anew() {
         assert_eq!(statuses(&envoy)[..3], [503, 503, 429], "{store}");
     }
     let _ = std::fs::remove_dir_all(&dir);
+}
+
+/// Redis is away when Envoy starts: it starts, and requests are decided as the policies say.
+#[test]
+fn an_envoy_starts_without_its_redis() {
+    let rules = rules_in("redis", "5/d").replace("\"2s\"", "\"20ms\"");
+    for more in [&[][..], &["--redis-cluster"]] {
+        let envoy = printed(&rules, &[&["--redis", "127.0.0.1:1"], more].concat(), &[]);
+        let answer = envoy.get("/", &[("x-user", "a")]);
+        assert!(
+            answer.status == 503 && answer.text().contains("cannot be asked"),
+            "{more:?}: {}",
+            answer.text()
+        );
+    }
 }
 
 /// In the other's place a role says so, and who comes is not let through as if limits were asked.
