@@ -55,6 +55,8 @@ const POST_TIMEOUT: u32 = 1_000;
 const REPORT_INTERVAL: Nanos = 100_000_000;
 /// And changes at most so often: 1 s.
 const LOG_INTERVAL: Nanos = 1_000_000_000;
+/// Room for a call of several limits, in bytes.
+const CALL: usize = 1024;
 
 /// The engine, and what it talks through.
 #[derive(Debug)]
@@ -124,8 +126,14 @@ impl Redis {
         let store = StoreConfig { seed, ..connection.store(is_shared) };
         let (username, password) = (connection.username.as_deref(), password(connection)?);
         let password = password.as_deref();
-        let mut link =
-            LinkConfig { name: None, in_flight: connection.waiting.max(64), seed, ..LinkConfig::default() };
+        let default = LinkConfig::default();
+        let mut link = LinkConfig {
+            name: None,
+            in_flight: connection.waiting.max(64),
+            transmit_bytes: default.transmit_bytes.max(connection.waiting.saturating_mul(CALL)),
+            seed,
+            ..default
+        };
         let way = match connection.transport {
             Transport::Stream => {
                 (link.username, link.password) = (username.map(str::as_bytes), password);

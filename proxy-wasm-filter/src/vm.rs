@@ -37,6 +37,9 @@ const LONGEST: usize = 1 << 20;
 
 /// Requests whose memory is kept for those to come.
 const SPARE: usize = 64;
+/// Requests that are answered in one call of the host's, the others in the next:
+/// the host goes on with each within the one before, and has only so much stack.
+const AT_ONCE: usize = 128;
 
 impl Vm {
     pub(crate) const fn new() -> Vm {
@@ -113,7 +116,8 @@ impl Vm {
         let Some(Plugin::Filter(filter)) = self.plugins.find(context) else { return };
         happen(filter);
         let mut is_elsewhere = false;
-        while let Some(told) = filter.poll() {
+        for _ in 0..AT_ONCE {
+            let Some(told) = filter.poll() else { break };
             // One that is gone was cancelled, so this one is there; but the host has the last word.
             let Some((_, request)) = self.requests.find(told.context) else { continue };
             is_elsewhere = true;

@@ -392,8 +392,8 @@ impl<'a, T: LocalStore + ?Sized> Asked<'a, T> {
             let Some(penalty) = self.penalty(layer) else { continue };
             let denied = self.answer.outcomes.get(place) == Some(&Outcome::Denied);
             let Some(decision) = self.answer.decisions.get_mut(place).filter(|_| denied) else { continue };
-            if decision.retry_after == NEVER {
-                continue; // no wait would help
+            if decision.retry_after == NEVER || decision.is_unavailable() {
+                continue; // no wait would help, or it was no fault of the subject's
             }
             let wait = match struck {
                 Some((policy, wait)) if policy == layer.policy => wait,

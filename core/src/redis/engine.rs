@@ -299,6 +299,10 @@ impl Transport for Router {
         Router::send(self, ticket, call, deadline, now).is_ok()
     }
 
+    fn had_no_room(&self) -> bool {
+        Router::had_no_room(self)
+    }
+
     fn probe(&mut self, ticket: u64, key: &[u8], deadline: Nanos, now: Nanos) -> bool {
         Router::probe(self, ticket, key, deadline, now).is_ok()
     }

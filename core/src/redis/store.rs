@@ -61,6 +61,12 @@ pub trait Transport {
     /// then nothing of it was sent, and nothing is told.
     fn send(&mut self, ticket: u64, call: &Call<'_>, deadline: Nanos, now: Nanos) -> bool;
 
+    /// Was the last call not taken because there was no room for it? That is no
+    /// fault of the store's.
+    fn had_no_room(&self) -> bool {
+        false
+    }
+
     /// Sends a small write under `key`, which tells whether the store takes
     /// calls again; as [`send`](Self::send).
     fn probe(&mut self, ticket: u64, key: &[u8], deadline: Nanos, now: Nanos) -> bool;

@@ -110,3 +110,31 @@ fn a_penalty_of_a_policy_in_redis_is_every_workers() {
         assert_eq!(envoy.get("/", &[("x-user", "b")]).status, 200);
     }
 }
+
+/// A request that costs nothing is asked and told as any other, and leaves no trace in what others
+/// are counted by.
+#[test]
+fn who_costs_nothing_takes_nothing_from_others() {
+    let plugin = rules(
+        r#""identity": { "user": { "header": "x-user" } },
+           "policies": [ { "name": "all", "key": ["user"], "cost": { "header": "x-cost", "max": 100 },
+                           "limits": [ { "rate": "100/d" } ] } ]"#,
+    );
+    let envoy = Setup::new(&plugin).start();
+    let mut conn = envoy.connect();
+    let mut ask = |user: &str, cost: &str| {
+        conn.request("GET", "/", &[("x-user", user), ("x-cost", cost)]);
+        let answer = conn.response_to("GET").expect("an answer");
+        let left = answer.header("x-ratelimit-remaining").map(str::to_owned);
+        (answer.status, left.and_then(|left| left.parse::<u32>().ok()).expect("what is left"))
+    };
+    for user in ["a", "b", "c", "d", "e", "f"] {
+        assert_eq!(ask(user, "1"), (200, 99));
+        for _ in 0..20 {
+            assert_eq!(ask(user, "0"), (200, 99));
+        }
+    }
+    let admitted = (0..150).filter(|_| ask("victim", "1").0 == 200).count();
+    assert_eq!(admitted, 100);
+    assert!(envoy.admin("/stats?filter=store_errors").contains("policy.all.store_errors: 0"));
+}

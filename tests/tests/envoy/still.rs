@@ -49,3 +49,27 @@ fn an_answer_that_came_while_the_worker_stood_still_is_in_time() {
     println!("{sent} requests, {} decided without Redis", count(&stats, "store.fallback_local"));
     assert_eq!(count(&stats, "store.fallback_local"), 0, "{stats}");
 }
+
+/// Redis stood still, and answers all that wait at once, more than a host can go on with within each
+/// other.
+#[test]
+fn all_that_wait_may_be_answered_at_once() {
+    for (rate, rest) in [("1000000/h", 200), ("1/h", 429)] {
+        let server = Server::start(&[]);
+        let limits = format!(r#"{{ "rate": "{rate}" }}"#);
+        let plugin = in_redis(&limits, r#", "timeout": "5s""#, r#", "waiting": 2048"#);
+        let envoy = Setup::new(&plugin).redis(server.port()).start();
+        statistic(&envoy, "tollgate_store_connected", 1);
+        let mut conns: Vec<_> = (0..600).map(|_| envoy.connect()).collect();
+        server.stop();
+        for conn in &mut conns {
+            conn.request("GET", "/", &[("x-user", "a")]);
+        }
+        thread::sleep(Duration::from_millis(150)); // the link gives up what says nothing for longer
+        server.cont();
+        let statuses = conns.iter_mut().map(|conn| conn.response_to("GET").expect("an answer").status);
+        let as_the_rest = statuses.filter(|status| *status == rest).count();
+        assert!(as_the_rest >= 598, "{as_the_rest}: where Redis was too late, one more by itself");
+        statistic(&envoy, "tollgate_store_waiting", 0);
+    }
+}

@@ -331,3 +331,49 @@ fn who_waits_for_a_call_that_is_lost_is_told_in_time() {
         assert!(times.clone().max().is_some_and(|longest| longest <= 5 * MS), "{:?} ns", times.max());
     }
 }
+
+/// Requests that cost nothing find out as others do that the store is away.
+#[test]
+fn calls_that_cost_nothing_open_the_breaker() {
+    let more = r#""timeout": "50ms", "cost": 0"#;
+    let rules = rules(&[policy("p", &token_bucket("1000/s", 1000), more)]);
+    let selection = select(&rules, "u");
+    let mut cluster = Cluster::of(1, 7);
+    let begin = cluster.world.now();
+    cluster.world.network().plan(outage(begin, begin + 20 * SECOND, OutageKind::Stopped));
+    for _ in 0..100 {
+        cluster.ask(0, &rules, &selection);
+        cluster.run_for(100 * MS);
+    }
+    let seen = cluster.world.metrics(0).unwrap();
+    assert!(seen.opened > 0 && seen.timeouts > 0, "{seen:?}");
+    assert!(cluster.asked[99].told.as_ref().is_some_and(|(at, _)| at - cluster.asked[99].at <= MS));
+}
+
+/// Who is denied because the store is away has done nothing to be punished for.
+#[test]
+fn an_outage_strikes_nobody() {
+    for kind in [OutageKind::Refused, OutageKind::Stopped, OutageKind::Failing] {
+        let more = r#""timeout": "5ms", "on_store_error": "deny", "penalty": { "base": "60s", "max": "1h" }"#;
+        let rules = rules(&[policy("p", &token_bucket("500/h", 500), more)]);
+        let selection = select(&rules, "u");
+        let mut cluster = Cluster::of(1, 7);
+        let begin = cluster.world.now();
+        cluster.world.network().plan(outage(begin, begin + 2 * SECOND, kind));
+        for _ in 0..50 {
+            let number = cluster.ask(0, &rules, &selection);
+            cluster.run_for(10 * MS);
+            let told = cluster.asked[number].told.as_ref().expect("in time").1;
+            let decision = told.decision().expect("a limit");
+            assert!(decision.is_unavailable() && decision.retry_after <= SECOND, "{kind:?}: {decision:?}");
+        }
+        cluster.run_for(5 * SECOND);
+        let mut admitted = 0;
+        for _ in 0..8 {
+            let number = cluster.ask(0, &rules, &selection);
+            cluster.run_for(20 * MS);
+            admitted += u64::from(cluster.asked[number].told.as_ref().expect("in time").1.allowed);
+        }
+        assert_eq!(admitted, 8, "{kind:?}");
+    }
+}

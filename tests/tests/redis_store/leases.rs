@@ -293,3 +293,33 @@ fn who_waits_for_more_than_there_is_is_told_in_time() {
         assert!(times.clone().max().is_some_and(|longest| longest <= 6 * MS), "{:?} ns", times.max());
     }
 }
+
+/// It has no need of what others' calls bring, and none may be under way.
+#[test]
+fn who_costs_nothing_waits_for_no_units() {
+    for lease in ["", r#", "lease": { "max": 50, "ttl": "1s" }"#] {
+        let of = |cost: u64| {
+            let more = format!(r#""timeout": "50ms", "cost": {cost}{lease}"#);
+            rules(&[policy("p", &token_bucket("1000/s", 1000), &more)])
+        };
+        let (one, zero) = (of(1), of(0));
+        let (paid, free) = (select(&one, "u"), select(&zero, "u"));
+        let mut cluster = Cluster::of(1, 7);
+        for round in 0..20 {
+            for _ in 0..20 {
+                cluster.ask(0, &one, &paid);
+                cluster.ask(0, &zero, &free);
+            }
+            cluster.run_for(if round % 5 == 4 { 3 * SECOND } else { MS });
+        }
+        cluster.settle();
+        let times = cluster.asked.iter().filter_map(|asked| Some(asked.told.as_ref()?.0 - asked.at));
+        assert_eq!(times.clone().count(), 800);
+        assert!(
+            times.clone().max().is_some_and(|longest| longest <= 3 * MS),
+            "{lease}: {:?} ns",
+            times.max()
+        );
+        assert_eq!(cluster.admitted(), 400);
+    }
+}

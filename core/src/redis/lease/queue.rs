@@ -36,9 +36,10 @@ pub enum Turn {
 
 impl Leases {
     /// Lets a request of this cost wait, if enough for it is under way: it is
-    /// the last one then. Who was last before, if anybody was.
+    /// the last one then. Who was last before, if anybody was. One that costs
+    /// nothing waits for no units.
     pub fn wait(&mut self, key: u64, cost: u64, waiter: Waiter, now: Nanos) -> Option<Option<Waiter>> {
-        let pot = self.find(key).filter(|pot| !pot.is_poor)?;
+        let pot = self.find(key).filter(|pot| cost > 0 && pot.coming > 0 && !pot.is_poor)?;
         let promised = pot.promised.saturating_add(cost);
         if promised > pot.live(now).saturating_add(pot.coming) {
             return None;

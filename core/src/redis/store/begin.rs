@@ -426,7 +426,7 @@ fn fill(
     (room.pieces, room.tried) = (policy.shards().max(1), 1);
     (room.cost, room.id) = (layer.cost, 0);
     (room.owed, room.forgotten, room.expected) = (None, false, 0);
-    (room.more, room.behind) = (0, None);
+    (room.is_late, room.more, room.behind) = (false, 0, None);
     (room.asked_at, room.deadline, room.wanted_by) = (now, deadline, deadline);
     (room.lease, room.on_store_error) = (policy.lease(), policy.on_store_error());
     Some(())

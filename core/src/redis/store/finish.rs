@@ -267,8 +267,8 @@ impl Flight {
             };
             let denied = self.answer.outcomes.get(at) == Some(&Outcome::Denied);
             let Some(decision) = self.answer.decisions.get_mut(at).filter(|_| denied) else { continue };
-            if decision.retry_after == NEVER {
-                continue; // no wait would help
+            if decision.retry_after == NEVER || decision.is_unavailable() {
+                continue; // no wait would help, or it was no fault of the subject's
             }
             let wait = match struck {
                 Some((policy, wait)) if policy == held.policy => wait,

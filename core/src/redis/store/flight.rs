@@ -115,6 +115,8 @@ pub(super) struct Group {
     /// Only this is told to the store: which of the limits, and the units
     /// that were admitted without it.
     pub(super) owed: Option<(usize, u64)>,
+    /// Its call was given up, and is waited for by nobody.
+    pub(super) is_late: bool,
     /// Units that its call was told to bring on top.
     pub(super) more: u64,
     /// Who waits behind it, where it waits.

@@ -26,14 +26,7 @@ impl Late {
         layers.iter_mut().zip(group.held(&flight.layers)).for_each(|(room, held)| *room = *held);
         // It asks for nothing, and no other piece in its place.
         let (cost, more, tried, paid) = (0, 0, group.pieces, Paid::Asked);
-        Some(Late { group: Group { cost, more, tried, paid, ..*group }, layers })
-    }
-}
-
-impl Group {
-    /// Was its call given up before?
-    pub(super) fn is_late(&self) -> bool {
-        self.cost == 0 && self.more == 0 && self.owed.is_none()
+        Some(Late { group: Group { is_late: true, cost, more, tried, paid, ..*group }, layers })
     }
 }
 

@@ -108,7 +108,7 @@ impl Store {
         let pot = self.with_flight(place, |store, flight| {
             let group = flight.groups.get(index)?;
             let pot = group.pot();
-            if group.is_late() {
+            if group.is_late {
                 store.unanswered(place, flight, index, host); // it was counted when it was given up
                 return Some(pot);
             }
@@ -184,10 +184,12 @@ impl Store {
             if self.send(ticket, layers, group, op, host) {
                 return;
             }
-            host.metrics.count(StoreEvent::Failure); // as one that was sent: nobody is asked
             self.leases.ended(group.pot(), more, 0);
             self.leases.unanswered(group.pot(), group.id);
-            self.note_failure(group, started, host);
+            if !host.transport.had_no_room() {
+                host.metrics.count(StoreEvent::Failure); // as one that was sent: nobody is asked
+                self.note_failure(group, started, host);
+            }
         } else {
             self.look_around(host);
         }
@@ -265,7 +267,7 @@ impl Store {
                 }
             }
             Some((by, denial)) => {
-                if group.is_late() {
+                if group.is_late {
                     // What it says is past.
                 } else if denial.retry_after != NEVER && !group.has(layers, Algorithm::Concurrency) {
                     let until = host.now.saturating_add(denial.retry_after);
