@@ -10,7 +10,8 @@
 //! in doubt.
 //!
 //! Few calls are under way at once ([`MOST`]); commands that come meanwhile go
-//! together with the next.
+//! together with the next. The first call has one small command beside who we
+//! are, as the core sees to it on every connection.
 
 use std::collections::VecDeque;
 
@@ -25,9 +26,6 @@ const MOST: usize = 8;
 pub(crate) struct Posts {
     /// What each body begins with: a connection knows nobody yet.
     login: Vec<u8>,
-    /// Was it taken? Who is not known may not send long commands: Redis would
-    /// end the connection, and the reason with it. So it is said alone first.
-    is_known: bool,
     under_way: VecDeque<Post>,
 }
 
@@ -69,17 +67,12 @@ impl Posts {
             command.arg(password);
             login.extend_from_slice(command.finish().unwrap_or_default()); // names and passwords are shorter
         }
-        Posts { is_known: login.is_empty(), login, under_way: VecDeque::with_capacity(MOST) }
+        Posts { login, under_way: VecDeque::with_capacity(MOST) }
     }
 
     /// May another call be made?
     pub(crate) fn has_room(&self) -> bool {
-        self.under_way.len() < if self.is_known { MOST } else { 1 }
-    }
-
-    /// Is the next call to say only who we are?
-    pub(crate) fn is_unknown(&self) -> bool {
-        !self.is_known
+        self.under_way.len() < MOST
     }
 
     /// The body that carries these commands.
@@ -125,7 +118,6 @@ impl Posts {
                         return Some(Input { bytes, is_end: true });
                     }
                     bytes.drain(..end);
-                    self.is_known = true;
                 }
                 let (count, end) = replies(&bytes, post.commands);
                 let is_end = count != post.commands || end != bytes.len();
@@ -143,7 +135,6 @@ impl Posts {
     /// The connection is over: what is still under way has no one to answer.
     pub(crate) fn forget(&mut self) {
         self.under_way.clear();
-        self.is_known = self.login.is_empty();
     }
 }
 
@@ -222,12 +213,6 @@ mod tests {
     fn who_we_are_is_said_in_each_body_and_its_reply_is_not_told() {
         let mut posts = Posts::new(Some("gate"), Some(b"secret"));
         assert_eq!(posts.body(PING), [b"*3\r\n$4\r\nAUTH\r\n$4\r\ngate\r\n$6\r\nsecret\r\n", PING].concat());
-        assert!(posts.is_unknown());
-        posts.sent(0, b"");
-        assert!(!posts.has_room(), "it is waited for");
-        assert!(posts.answered(0, Some(b"+OK\r\n".to_vec())));
-        assert_eq!(posts.poll(), input(b"", false));
-        assert!(posts.has_room() && !posts.is_unknown());
         posts.sent(1, PING);
         assert!(posts.answered(1, Some(b"+OK\r\n+PONG\r\n".to_vec())));
         assert_eq!(posts.poll(), input(b"+PONG\r\n", false));
@@ -235,7 +220,6 @@ mod tests {
         let refused = b"-WRONGPASS no\r\n-NOAUTH no\r\n";
         assert!(posts.answered(2, Some(refused.to_vec())));
         assert_eq!(posts.poll(), input(b"-WRONGPASS no\r\n", true));
-        assert!(posts.is_unknown());
     }
 
     #[test]

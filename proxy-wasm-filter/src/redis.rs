@@ -376,19 +376,16 @@ impl Redis {
             let router = self.engine.router_mut();
             // All that there is: a command is never in two bodies.
             let mut commands = Vec::new();
-            let is_alone = posts.is_unknown() && router.is_connected(LINK);
-            if !is_alone {
-                loop {
-                    let bytes = router.poll_transmit(LINK);
-                    let count = bytes.len();
-                    if count == 0 {
-                        break;
-                    }
-                    commands.extend_from_slice(bytes);
-                    router.transmitted(LINK, count);
+            loop {
+                let bytes = router.poll_transmit(LINK);
+                let count = bytes.len();
+                if count == 0 {
+                    break;
                 }
+                commands.extend_from_slice(bytes);
+                router.transmitted(LINK, count);
             }
-            if commands.is_empty() && !is_alone {
+            if commands.is_empty() {
                 return;
             }
             match abi::post(&self.cluster, &posts.body(&commands), POST_TIMEOUT) {

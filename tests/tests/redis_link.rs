@@ -145,9 +145,13 @@ fn who_we_are_is_said_first_and_a_refusal_is_told() {
     let () = cmd("CONFIG").arg("SET").arg("requirepass").arg("wrong").query(&mut admin).unwrap();
     assert!(wrong.until(RECOVERY, |host| host.router.is_ready()), "the password is right now");
 
-    let mut none = host(&[&tcp(&server)], link());
-    assert!(none.until(LONG, |host| !host.closed.is_empty()));
-    assert_eq!(none.closed[0], "auth");
+    // With all scripts, which are more than a server reads of somebody whom it does not know.
+    for name in [Some(&b"tollgate"[..]), None] {
+        let mut none = host(&[&tcp(&server)], LinkConfig { name, ..LinkConfig::default() });
+        assert!(none.until(LONG, |host| host.closed.len() >= 5));
+        assert!(none.closed.iter().all(|why| *why == "auth"), "{:?}", none.closed);
+        assert_eq!(none.router.last_error(0), b"NOAUTH Authentication required.");
+    }
 
     let mut far = host(&[&tcp(&server)], LinkConfig { password: Some(b"wrong"), database: 99, ..link() });
     assert!(far.until(LONG, |host| !host.closed.is_empty()));

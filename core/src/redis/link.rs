@@ -10,6 +10,10 @@
 //!                           ▲ handle_connected, handle_disconnected, handle_timeout
 //! ```
 //!
+//! A connection begins with one small command, and the server's answer to it.
+//! One that does not know us, or has no place, says so then. Were all written
+//! at once, it would close in the middle of them, and its words could be lost.
+//!
 //! Calls are pipelined: they are written as they come, and answered in that
 //! order. **Every ticket that [`send`](Link::send) took completes exactly
 //! once**: by one [`Event::Reply`] or one [`Event::Failed`], or silently by
@@ -276,6 +280,8 @@ pub struct Link {
     is_first: bool,
     /// Until when the first of them does; 0 when there was none.
     awaited_until: Nanos,
+    /// The first command was answered: what follows it may be written.
+    is_greeted: bool,
     /// The host says that the connection is gone; what came is still read.
     ended: bool,
     /// The host is to close the connection, and was not told yet.
@@ -406,7 +412,11 @@ impl Link {
     /// What is to be written, as far as it lies together; empty when nothing
     /// is. Write any part of it, tell [`transmitted`](Self::transmitted), and ask again.
     pub fn poll_transmit(&mut self) -> &[u8] {
-        if self.is_connected() { self.queue.unsent() } else { &[] }
+        match (self.is_connected(), self.is_greeted) {
+            (true, true) => self.queue.unsent(),
+            (true, false) => self.queue.unsent_of_first(),
+            (false, _) => &[],
+        }
     }
 
     /// `count` bytes of [`poll_transmit`](Self::poll_transmit) were written.
@@ -453,11 +463,9 @@ impl Link {
     pub fn handle_connected(&mut self, now: Nanos) {
         let State::Connecting(until) = self.state else { return };
         self.state = State::Setup(until);
+        self.is_greeted = false;
         self.last_reply_at = now;
         self.queue_setup(now);
-        if !self.queue.is_setup_next() {
-            self.become_ready();
-        }
     }
 
     /// The connection is gone, or could not be opened. What came before is

@@ -9,6 +9,7 @@ use tollgate_core::redis::cluster::{Action, Router, RouterConfig};
 use tollgate_core::redis::link::{Command, Event, LinkConfig, Script};
 
 const SCRIPTS: &[Script] = &[Script { sha1: [b'a'; 40], source: "return 1" }];
+const PONG: &[u8] = b"+PONG\r\n";
 const LOADED: &[u8] = b"$40\r\naaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\r\n";
 const MS: u64 = 1_000_000;
 
@@ -39,19 +40,17 @@ impl Run {
     fn settle(&mut self) {
         for turn in 0.. {
             let mut idle = true;
-            while let Some(event) = self.router.poll_event(self.now) {
-                idle = false;
-                if let Event::Reply { ticket, .. } | Event::Failed { ticket, .. } = event {
-                    assert!(self.waiting.remove(&ticket), "nobody waits for {ticket}");
-                }
-            }
+            idle &= !self.events();
             while let Some(action) = self.router.poll_action(self.now) {
                 idle = false;
                 if let Action::Connect { link, .. } = action {
                     self.router.handle_connected(link, self.now);
-                    let len = self.router.poll_transmit(link).len();
-                    self.router.transmitted(link, len);
-                    self.router.handle_input(link, LOADED);
+                    for answer in [PONG, LOADED] {
+                        let len = self.router.poll_transmit(link).len();
+                        self.router.transmitted(link, len);
+                        self.router.handle_input(link, answer);
+                        self.events();
+                    }
                 }
             }
             if idle {
@@ -60,6 +59,18 @@ impl Run {
             assert!(turn < 1000, "it turns without end");
         }
         assert_eq!(self.router.waiting(), self.waiting.len());
+    }
+
+    /// Takes what the router has to say. Was there anything?
+    fn events(&mut self) -> bool {
+        let mut said = false;
+        while let Some(event) = self.router.poll_event(self.now) {
+            said = true;
+            if let Event::Reply { ticket, .. } | Event::Failed { ticket, .. } = event {
+                assert!(self.waiting.remove(&ticket), "nobody waits for {ticket}");
+            }
+        }
+        said
     }
 }
 

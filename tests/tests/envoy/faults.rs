@@ -10,7 +10,7 @@ use tollgate_tests::nginx::Conn;
 use tollgate_tests::redis::Server;
 use tollgate_tests::redis_proxy::Proxy;
 
-use super::support::{in_redis, statistic};
+use super::support::{in_post, in_redis, statistic};
 
 /// Statuses of so many requests on one connection: admitted, denied. Anything else fails the test.
 fn load(envoy: &Envoy, requests: u64, user: &str) -> (u64, u64) {
@@ -38,6 +38,25 @@ fn without_a_bridge_each_policy_does_what_it_says() {
     for (choice, admitted) in CHOICES {
         let envoy = Setup::new(&plugin(choice)).start(); // there is no such cluster
         assert_eq!(load(&envoy, 40, "a"), (admitted, 40 - admitted), "{choice}");
+    }
+}
+
+/// Redis closes after it: its words must not be lost with what it did not read.
+#[test]
+fn a_password_that_is_missing_is_told_in_the_servers_words() {
+    let server = Server::start(&["--requirepass", "right"]);
+    let by_stream = Setup::new(&plugin("deny")).redis(server.port());
+    let more = r#", "on_store_error": "deny", "timeout": "50ms""#;
+    let by_post = Setup::new(&in_post(r#"{ "rate": "20/d" }"#, more, "")).redis_by_post(server.port());
+    for setup in [by_stream, by_post] {
+        let envoy = setup.start();
+        let end = Instant::now() + Duration::from_secs(10);
+        while !envoy.log().contains("on_store_error says: auth (NOAUTH Authentication required.)") {
+            assert!(Instant::now() < end, "{}", envoy.log());
+            assert_eq!(load(&envoy, 1, "a"), (0, 1));
+            thread::sleep(Duration::from_millis(20));
+        }
+        assert!(!envoy.log().contains("disconnected"), "{}", envoy.log());
     }
 }
 

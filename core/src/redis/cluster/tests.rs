@@ -73,6 +73,14 @@ fn answer(router: &mut Router, link: usize, text: &str, now: Nanos) -> Vec<Strin
 
 const LOADED: &str = "$40\r\naaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\r\n";
 
+/// What a connection begins with, answered.
+fn set_up(router: &mut Router, link: usize, now: Nanos) -> Vec<String> {
+    assert!(written(router, link).contains("PING"));
+    assert!(answer(router, link, "+PONG\r\n", now).is_empty());
+    assert!(written(router, link).contains("LOAD"));
+    answer(router, link, LOADED, now)
+}
+
 fn slots(ranges: &[(u16, u16, &str, u16)]) -> String {
     let mut text = format!("*{}\r\n", ranges.len());
     for (first, last, host, port) in ranges {
@@ -86,16 +94,14 @@ fn slots(ranges: &[(u16, u16, &str, u16)]) -> String {
 fn two() -> Router {
     let mut router = router(&[b"one:1"]);
     assert_eq!(connect(&mut router, 0), [(0, "one:1".to_string())]);
-    assert!(written(&mut router, 0).contains("LOAD"));
-    assert!(answer(&mut router, 0, LOADED, 0).is_empty());
+    assert!(set_up(&mut router, 0, 0).is_empty());
     assert!(!router.is_ready(), "which keys are whose?");
     assert!(connect(&mut router, 0).is_empty());
     assert!(written(&mut router, 0).contains("SLOTS"));
     let events = answer(&mut router, 0, &slots(&[(0, 8191, "", 1), (8192, 16383, "two", 2)]), 0);
     assert_eq!(events, ["Ready"]);
     assert_eq!(connect(&mut router, 0), [(1, "two:2".to_string())]);
-    written(&mut router, 1);
-    answer(&mut router, 1, LOADED, 0);
+    set_up(&mut router, 1, 0);
     router
 }
 
@@ -144,8 +150,7 @@ fn a_call_waits_for_a_node_that_is_met_only_now_but_not_for_ever() {
     assert!(router.cancel(3) && !router.cancel(3));
     router.handle_timeout(50);
     assert_eq!(answer(&mut router, 0, "", 50), ["1: timeout"]);
-    written(&mut router, 2);
-    answer(&mut router, 2, LOADED, 60);
+    set_up(&mut router, 2, 60);
     assert_eq!(written(&mut router, 2).matches("EVALSHA").count(), 1);
     assert_eq!(answer(&mut router, 2, ":5\r\n", 60), ["2: [5]"]);
     assert_eq!(router.waiting(), 0);

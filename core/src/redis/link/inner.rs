@@ -3,6 +3,9 @@
 
 use super::*;
 
+/// What a server says, whatever was asked, and closes or takes nothing more.
+const LAST_WORDS: [&[u8]; 3] = [b"NOAUTH", b"DENIED", b"ERR max number of clients"];
+
 impl Link {
     pub(super) fn with(
         setup: Setup,
@@ -19,6 +22,7 @@ impl Link {
             state: State::Waiting(0),
             is_first: true,
             awaited_until: 0,
+            is_greeted: false,
             ended: false,
             closing: None,
             ready_due: false,
@@ -238,7 +242,11 @@ impl Link {
                     }
                     true
                 }
-                (Kind::Name, _) => {
+                (Kind::Name | Kind::Ping, Token::Error(_)) if self.is_refusal(kind, &line) => {
+                    self.give_up_setup(kind, &line, now);
+                    true
+                }
+                (Kind::Name | Kind::Ping, _) => {
                     if part.last {
                         self.complete(now);
                     }
@@ -348,11 +356,6 @@ impl Link {
         }
     }
 
-    pub(super) fn become_ready(&mut self) {
-        self.state = State::Ready;
-        self.ready_due = true;
-    }
-
     /// When the connection counts as dead, if nothing is answered: not before
     /// the call that is next has had its time.
     pub(super) fn stalls_at(&self) -> Option<Nanos> {
@@ -390,8 +393,12 @@ impl Link {
     fn complete(&mut self, now: Nanos) -> Option<Entry> {
         self.last_reply_at = now;
         let entry = self.queue.pop();
-        if matches!(self.state, State::Setup(_)) && !self.queue.is_setup_next() {
-            self.become_ready();
+        if matches!(self.state, State::Setup(_)) {
+            self.is_greeted = true;
+            if !self.queue.is_setup_next() {
+                self.state = State::Ready;
+                self.ready_due = true;
+            }
         }
         entry
     }
@@ -467,6 +474,16 @@ impl Link {
             _ => return false,
         }
         true
+    }
+
+    /// Is this error the end of the connection? A name, or who may do no more
+    /// than we need, is refused for other reasons too.
+    fn is_refusal(&self, kind: Kind, line: &Range<usize>) -> bool {
+        let text = self.input.get(line.clone()).unwrap_or_default();
+        match kind {
+            Kind::Ping => !text.starts_with(b"NOPERM"),
+            _ => LAST_WORDS.iter().any(|words| text.starts_with(words)),
+        }
     }
 
     /// The server refused one of the first commands.

@@ -29,8 +29,10 @@ pub(crate) enum Kind {
     Auth,
     /// As `Auth`.
     Select,
-    /// Any reply will do.
+    /// Any reply will do, unless it says that there will be no other.
     Name,
+    /// Any reply will do but an error; that we may not ask is none.
+    Ping,
     /// The reply is the digest of the script with this number.
     Load(usize),
     /// `CLUSTER SLOTS`.
@@ -133,7 +135,7 @@ impl Queue {
     /// Is the next one of those that a connection begins with?
     pub(crate) fn is_setup_next(&self) -> bool {
         let next = self.entries.front().map(|entry| entry.kind);
-        matches!(next, Some(Kind::Auth | Kind::Select | Kind::Name | Kind::Load(_)))
+        matches!(next, Some(Kind::Auth | Kind::Select | Kind::Name | Kind::Ping | Kind::Load(_)))
     }
 
     pub(crate) fn live(&self) -> usize {
@@ -223,6 +225,11 @@ impl Queue {
         let bytes = wanted.fold(0usize, |sum, entry| sum.saturating_add(entry.len));
         let end = self.sent_bytes.saturating_sub(self.offset).saturating_add(bytes);
         self.ring.run(self.sent_bytes, end)
+    }
+
+    /// As `unsent`, of the first entry alone, which nobody gives up.
+    pub(crate) fn unsent_of_first(&self) -> &[u8] {
+        self.ring.run(self.sent_bytes, self.entries.front().map_or(0, |entry| entry.len))
     }
 
     /// `count` bytes were written.

@@ -1,5 +1,6 @@
 //! What a link says first on every connection: who it is, which database, and
-//! every script, so that calls need only name one.
+//! every script, so that calls need only name one. The first command is a small
+//! one, always: a server that does not know us takes no long ones, and closes.
 //!
 //! All of it is encoded once. A script that the server lost (`SCRIPT FLUSH`, a
 //! restart) is loaded again from the same bytes.
@@ -91,6 +92,8 @@ impl Setup {
         }
         if let Some(name) = config.name {
             add(Kind::Name, &[b"CLIENT", b"SETNAME", name])?;
+        } else if config.username.is_none() && config.password.is_none() && config.database == 0 {
+            add(Kind::Ping, &[b"PING"])?;
         }
         for (index, script) in scripts.iter().enumerate() {
             source.clear();
