@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 use tollgate_core::redis::cluster::{Action, Router, RouterConfig};
 use tollgate_core::redis::link::{Command, Event, LinkConfig, Script};
 
-const SCRIPTS: &[Script] = &[Script { sha1: [b'a'; 40], source: "return 1" }];
+const SCRIPTS: &[Script] = &[Script { sha1: [b'a'; 40], source: &["return 1"] }];
 const PONG: &[u8] = b"+PONG\r\n";
 const LOADED: &[u8] = b"$40\r\naaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\r\n";
 const MS: u64 = 1_000_000;
