@@ -75,7 +75,6 @@ fn three_hundred_thousand_overrides_change_under_load() {
     assert_eq!(nginx.metrics()["rules"]["overrides"], ROWS);
     // A worker that compiled between two requests would keep them waiting for as long as that takes.
     assert!(slowest < Duration::from_millis(400), "{slowest:?}");
-    assert!(enforced.iter().all(|&took| took < Duration::from_secs(4)), "{enforced:?}");
 }
 
 #[test]
