@@ -7,7 +7,7 @@
 //! connection to a master that became a replica until that ends it, as Sentinel makes it do
 //! (`faults::a_master_that_sentinel_replaces_is_followed`).
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tollgate_tests::envoy::{Envoy, Setup, redis_at};
@@ -64,6 +64,11 @@ impl Gateway for Site {
             conn.request("GET", &path, &[("X-Api-Key", &key)]);
             conn.response_to("GET").map(|answer| answer.status)
         })
+    }
+
+    /// Each worker has a breaker of its own, which looks every 500 ms at the latest.
+    fn overlap(&self) -> Duration {
+        Duration::from_millis(500)
     }
 
     fn counts(&self) -> Counts {
