@@ -30,7 +30,7 @@ export const RANGES = {
 export const PRESETS = [
   { id: "healthy", title: "Healthy", settings: {} },
   { id: "over", title: "Over the limit", settings: { offered: 3000 } },
-  { id: "slow", title: "Slow Redis", settings: { latency: 12 } },
+  { id: "slow", title: "Slow Redis", settings: { latency: 12, lease: 0 } }, // with leases hardly anybody would wait for it
   { id: "dies", title: "Redis dies", settings: { offered: 1500 }, outageAt: 5000 },
   { id: "lossy", title: "Lossy network", settings: { loss: 5 } },
   { id: "no-leases", title: "No leases", settings: { lease: 0 } },
