@@ -1,5 +1,6 @@
 //! What the gate says. A denial is an answer like any other, not an error.
 
+use crate::limit::Limit;
 use crate::time::{NEVER, Nanos};
 
 /// The answer to one request, complete whether it was admitted or not.
@@ -24,6 +25,12 @@ pub struct Decision {
 }
 
 impl Decision {
+    /// The answer to a limit that cannot be counted where it was asked.
+    pub(crate) fn never(limit: &Limit) -> Decision {
+        let limit = limit.limit();
+        Decision { allowed: false, limit, remaining: 0, retry_after: NEVER, reset_after: 0, delay: 0 }
+    }
+
     /// Can this cost ever be admitted under this limit?
     #[must_use]
     pub fn can_ever_fit(&self) -> bool {

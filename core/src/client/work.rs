@@ -98,7 +98,7 @@ pub(super) struct Waiter {
     answer: Mutex<Option<Answer>>,
     wake: Condvar,
     pending: Pending,
-    /// The tickets of what it waits for, and their deadlines.
+    /// The tickets of what it waits for, and their deadlines, the first one first.
     due: Vec<(Nanos, u64)>,
 }
 
@@ -191,7 +191,7 @@ impl Shared {
     /// its answer may come with the next one.
     pub(super) fn expect(&self, place: usize, store: &Store, pending: Pending) -> Arc<Waiter> {
         let mut due: Vec<(Nanos, u64)> = store.due(pending).collect();
-        due.sort_unstable_by(|one, other| other.cmp(one));
+        due.sort_unstable();
         let (answer, wake) = (Mutex::default(), Condvar::new());
         let waiter = Arc::new(Waiter { answer, wake, pending, due });
         lock(&self.waiters).insert((place, pending.0), Arc::clone(&waiter));
@@ -201,8 +201,8 @@ impl Shared {
     /// Sleeps until the request is answered: by replies, or at the deadline of
     /// each that it waits for without them.
     pub(super) fn wait(&self, store: usize, table: &Table<'_>, waiter: &Waiter) -> Option<Answer> {
-        let mut due = waiter.due.clone();
-        while let Some((deadline, _)) = due.last().copied() {
+        let mut due = waiter.due.iter().copied().peekable();
+        while let Some((deadline, _)) = due.peek().copied() {
             let mut answer = lock(&waiter.answer);
             loop {
                 if let Some(answer) = answer.take() {
@@ -216,7 +216,7 @@ impl Shared {
                 answer = waiter.wake.wait_timeout(answer, left).unwrap_or_else(PoisonError::into_inner).0;
             }
             drop(answer);
-            while let Some((_, ticket)) = due.pop_if(|(then, _)| *then <= deadline) {
+            while let Some((_, ticket)) = due.next_if(|(then, _)| *then <= deadline) {
                 let mut calls = Collected::new(self.connected() > 0);
                 self.with_store(store, table, &mut calls, |store, host| {
                     store.handle_timeout(host); // it may wait for another one's call

@@ -16,7 +16,7 @@ use crate::limit::{Algorithm, Limit};
 use crate::local::LocalStore;
 use crate::redis::state::State;
 use crate::table::{Hold, Tally};
-use crate::time::{NEVER, Nanos, held, step_back};
+use crate::time::{Nanos, held, step_back};
 
 /// Pages in a worker's own memory: as far as any was written.
 #[derive(Debug, Default)]
@@ -85,7 +85,7 @@ impl<B: Blobs> LocalStore for Pages<B> {
     }
 
     fn check_fingerprint(&self, key: Fingerprint, limit: &Limit, cost: u64, now: Nanos) -> Decision {
-        let mut decision = never(limit);
+        let mut decision = Decision::never(limit);
         if limit.algorithm() == Algorithm::Concurrency {
             return self.peek_fingerprint(key, limit, cost, now);
         }
@@ -97,7 +97,7 @@ impl<B: Blobs> LocalStore for Pages<B> {
     }
 
     fn peek_fingerprint(&self, key: Fingerprint, limit: &Limit, cost: u64, now: Nanos) -> Decision {
-        let mut decision = never(limit);
+        let mut decision = Decision::never(limit);
         self.replace_anyway(self.place(key, is_long(limit)), now, &mut |_, bytes, now| {
             let found = page::find(bytes, key.0, limit, now);
             let mut state = found.map_or_else(|| State::new(limit), |(state, _)| state);
@@ -114,7 +114,7 @@ impl<B: Blobs> LocalStore for Pages<B> {
         cost: u64,
         now: Nanos,
     ) -> (Decision, Hold) {
-        let (mut decision, mut hold) = (never(limit), Hold::default());
+        let (mut decision, mut hold) = (Decision::never(limit), Hold::default());
         // Units that were taken at the same instant end at the same: whose they are makes no difference.
         let id = held(now);
         self.row(key, limit, now, &mut |state, _, now, _| {
@@ -172,17 +172,5 @@ impl<B: Blobs> LocalStore for Pages<B> {
             *window = Window { end: next.forgotten_at, count };
             Next::Charged
         });
-    }
-}
-
-/// Of a page that could not be looked at, which each worker's own can.
-fn never(limit: &Limit) -> Decision {
-    Decision {
-        allowed: false,
-        limit: limit.limit(),
-        remaining: 0,
-        retry_after: NEVER,
-        reset_after: 0,
-        delay: 0,
     }
 }

@@ -171,7 +171,38 @@ impl Engine {
     /// Reads what came. What is late is left to [`process`](Self::process): for
     /// a host that is handed replies one by one, and may have stood still.
     pub fn read(&mut self, here: &Here<'_, '_>) {
-        self.take_events(here);
+        while let Some(event) = self.router.poll_event(here.now) {
+            match event {
+                // One token bucket, as most are.
+                Event::Reply { ticket, integers: &[integer], .. } => {
+                    let (store, mut host) = self.split(here);
+                    store.replied(ticket, &[integer], &mut host);
+                }
+                Event::Reply { ticket, integers, .. } => {
+                    let mut room = [0; MAX_INTEGERS];
+                    let count = integers.len().min(room.len());
+                    for (place, integer) in room.iter_mut().zip(integers) {
+                        *place = *integer;
+                    }
+                    let (store, mut host) = self.split(here);
+                    store.replied(ticket, room.get(..count).unwrap_or(&[]), &mut host);
+                }
+                Event::Failed { ticket, why } => {
+                    let failure = Failure::of(&why);
+                    if why != Why::NotReady {
+                        // What became of the connection says more.
+                        self.trouble = Some(Trouble { name: why.name(), link: None });
+                    }
+                    let (store, mut host) = self.split(here);
+                    store.failed(ticket, failure, &mut host);
+                }
+                Event::Ready => {
+                    let (store, mut host) = self.split(here);
+                    store.connected(&mut host);
+                }
+                Event::Connect | Event::Disconnect { .. } => {} // the router's actions
+            }
+        }
     }
 
     /// When [`process`](Self::process) has something to do by itself.
@@ -256,41 +287,6 @@ impl Engine {
         let transport = &mut self.router;
         let host = Host { table: here.table, metrics: here.metrics, transport, now: here.now };
         (&mut self.store, host)
-    }
-
-    fn take_events(&mut self, here: &Here<'_, '_>) {
-        while let Some(event) = self.router.poll_event(here.now) {
-            match event {
-                // One token bucket, as most are.
-                Event::Reply { ticket, integers: &[integer], .. } => {
-                    let (store, mut host) = self.split(here);
-                    store.replied(ticket, &[integer], &mut host);
-                }
-                Event::Reply { ticket, integers, .. } => {
-                    let mut room = [0; MAX_INTEGERS];
-                    let count = integers.len().min(room.len());
-                    for (place, integer) in room.iter_mut().zip(integers) {
-                        *place = *integer;
-                    }
-                    let (store, mut host) = self.split(here);
-                    store.replied(ticket, room.get(..count).unwrap_or(&[]), &mut host);
-                }
-                Event::Failed { ticket, why } => {
-                    let failure = Failure::of(&why);
-                    if why != Why::NotReady {
-                        // What became of the connection says more.
-                        self.trouble = Some(Trouble { name: why.name(), link: None });
-                    }
-                    let (store, mut host) = self.split(here);
-                    store.failed(ticket, failure, &mut host);
-                }
-                Event::Ready => {
-                    let (store, mut host) = self.split(here);
-                    store.connected(&mut host);
-                }
-                Event::Connect | Event::Disconnect { .. } => {} // the router's actions
-            }
-        }
     }
 }
 

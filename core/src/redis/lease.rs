@@ -320,6 +320,12 @@ impl Leases {
         }
     }
 
+    /// The call `id`, which was to bring `more` units, was not sent after all.
+    pub fn not_sent(&mut self, key: u64, id: u64, more: u64) {
+        self.ended(key, more, 0);
+        self.unanswered(key, id);
+    }
+
     /// The fallback decided a request of this key.
     pub fn fell_back(&mut self, key: u64, now: Nanos) {
         let place = self.claim(key, now);

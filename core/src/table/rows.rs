@@ -34,7 +34,7 @@ use crate::decision::Decision;
 use crate::key::Fingerprint;
 use crate::limit::{Algorithm, Limit};
 use crate::slot::{Slot, Word};
-use crate::time::{NEVER, Nanos, SECOND};
+use crate::time::{Nanos, SECOND};
 
 /// Rows that a key may be in.
 const WINDOW: usize = 16;
@@ -87,7 +87,7 @@ impl<'m> Table<'m> {
         let clock = self.parts.header.clock(key);
         let now = clock.hold(now);
         if limit.algorithm() != Algorithm::Concurrency || self.accepts(limit).is_err() {
-            return (never(limit), Hold::default());
+            return (Decision::never(limit), Hold::default());
         }
         loop {
             let Some((row, owner)) = self.find_row(key) else {
@@ -154,7 +154,7 @@ impl<'m> Table<'m> {
 
     pub(super) fn peek_holds(&self, key: Fingerprint, limit: &Limit, cost: u64, now: Nanos) -> Decision {
         if self.accepts(limit).is_err() {
-            return never(limit);
+            return Decision::never(limit);
         }
         let key = hold_key(key);
         match self.find_row(key) {
@@ -174,7 +174,7 @@ impl<'m> Table<'m> {
         take: bool,
     ) -> Decision {
         if self.accepts(limit).is_err() {
-            return never(limit);
+            return Decision::never(limit);
         }
         let key = log_key(key);
         self.parts.header.longest(limit.period());
@@ -292,18 +292,6 @@ fn live<'m>(
     key: Fingerprint,
 ) -> impl Iterator<Item = Nanos> + Clone {
     slots.map(Slot::load).filter(move |word| word.hi == key.0).map(|word| word.lo)
-}
-
-/// The answer to a limit that this table cannot hold.
-fn never(limit: &Limit) -> Decision {
-    Decision {
-        allowed: false,
-        limit: limit.limit(),
-        remaining: 0,
-        retry_after: NEVER,
-        reset_after: 0,
-        delay: 0,
-    }
 }
 
 impl<'m> Parts<'m> {

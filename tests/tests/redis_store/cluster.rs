@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use tollgate_core::Nanos;
 use tollgate_core::key::Seed;
 use tollgate_core::policy::{Answer, Attributes, KeyRoom, Rules, Selection};
-use tollgate_core::redis::sim::{Book, NetworkConfig, World, WorldConfig};
+use tollgate_core::redis::sim::{Book, NetworkConfig, OutageKind, World, WorldConfig};
 use tollgate_core::redis::store::{Pending, StoreConfig};
 use tollgate_core::time::SECOND;
 
@@ -197,4 +197,14 @@ pub(crate) fn lease() -> impl Strategy<Value = String> {
         1 => Just(String::new()),
         4 => (max, ttl).prop_map(|(max, ttl)| format!(r#", "lease": {{ "max": {max}, "ttl": "{ttl}ms" }}"#)),
     ]
+}
+
+/// How the store may be away.
+pub(crate) fn kind() -> impl Strategy<Value = OutageKind> {
+    prop::sample::select(vec![
+        OutageKind::Refused,
+        OutageKind::Failing,
+        OutageKind::Lost,
+        OutageKind::Stopped,
+    ])
 }

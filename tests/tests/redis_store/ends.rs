@@ -6,7 +6,7 @@ use tollgate_core::redis::breaker::State;
 use tollgate_core::redis::sim::{NetworkConfig, Outage, OutageKind, WorldConfig};
 use tollgate_core::time::SECOND;
 
-use super::cluster::{Cluster, MS, Setting, lease, policy, rules, select, setting, token_bucket};
+use super::cluster::{Cluster, MS, Setting, kind, lease, policy, rules, select, setting, token_bucket};
 
 const USERS: [&str; 5] = ["a", "b", "c", "d", "e"];
 
@@ -54,15 +54,6 @@ impl Run {
         }
         known
     }
-}
-
-fn kind() -> impl Strategy<Value = OutageKind> {
-    prop::sample::select(vec![
-        OutageKind::Refused,
-        OutageKind::Failing,
-        OutageKind::Lost,
-        OutageKind::Stopped,
-    ])
 }
 
 proptest! {

@@ -6,16 +6,7 @@ use tollgate_core::redis::breaker::State;
 use tollgate_core::redis::sim::{NetworkConfig, Outage, OutageKind};
 use tollgate_core::time::SECOND;
 
-use super::cluster::{Cluster, MS, lease, limit, policy, rules, select, setting, token_bucket};
-
-fn kind() -> impl Strategy<Value = OutageKind> {
-    prop::sample::select(vec![
-        OutageKind::Refused,
-        OutageKind::Failing,
-        OutageKind::Lost,
-        OutageKind::Stopped,
-    ])
-}
+use super::cluster::{Cluster, MS, kind, lease, limit, policy, rules, select, setting, token_bucket};
 
 fn outage(from: Nanos, to: Nanos, kind: OutageKind) -> Outage {
     Outage { from, to, kind, instance: None }

@@ -184,8 +184,7 @@ impl Store {
             if self.send(ticket, layers, group, op, host) {
                 return;
             }
-            self.leases.ended(group.pot(), more, 0);
-            self.leases.unanswered(group.pot(), group.id);
+            self.leases.not_sent(group.pot(), group.id, more);
             if !host.transport.had_no_room() {
                 host.metrics.count(StoreEvent::Failure); // as one that was sent: nobody is asked
                 self.note_failure(group, started, host);
@@ -215,8 +214,7 @@ impl Store {
         }
         group.more = more;
         let Some(place) = self.claim_flight(Phase::Background, 0, host.now) else {
-            self.leases.ended(group.pot(), more, 0);
-            return self.leases.unanswered(group.pot(), group.id);
+            return self.leases.not_sent(group.pot(), group.id, more);
         };
         let op = Op::Check { cost: 0, more, share: self.reserve(), owed: 0, id: group.id };
         self.with_flight(place, |store, flight| {
@@ -225,8 +223,7 @@ impl Store {
             if store.send(ticket(place, *generation, 0), layers, group, op, host) {
                 host.metrics.count(StoreEvent::Prefetch);
             } else {
-                store.leases.ended(group.pot(), more, 0);
-                store.leases.unanswered(group.pot(), group.id);
+                store.leases.not_sent(group.pot(), group.id, more);
                 store.free_flight(place, flight);
             }
         });
