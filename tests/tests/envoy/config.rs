@@ -10,7 +10,7 @@ use tollgate_tests::envoy::{Envoy, STAND_INS, Setup, module};
 use tollgate_tests::redis::Server;
 use tollgate_tests::redis_cluster::Cluster;
 
-use super::support::{by_user, connected_by_post, in_post, in_redis, statistic};
+use super::support::{by_user, connected_by_post, in_post, in_redis, manuals_user, statistic, told};
 
 #[test]
 fn a_bad_configuration_is_refused_with_its_place_and_reason() {
@@ -167,6 +167,45 @@ fn what_envoy_config_prints_for_each_store_runs_as_it_is() {
     let envoy = printed(&rules_in("redis", "5/d"), &flags, &[]);
     statistic(&envoy, "tollgate_store_connected", 2);
     assert_eq!(statuses(&envoy), FIVE);
+}
+
+/// Behind redis_proxy it is Envoy that says who it is, to each node that it talks to: as the user of
+/// the manual, who may do no more.
+#[test]
+fn a_user_of_a_cluster_is_envoys_to_name() {
+    let nodes = Cluster::start(3, 0);
+    for server in &nodes.servers {
+        let mut connection = server.connection();
+        let () = redis::cmd("ACL").arg(manuals_user()).query(&mut connection).expect("a user");
+        let default = ["SETUSER", "default", "resetpass", ">other"];
+        let () = redis::cmd("ACL").arg(&default).query(&mut connection).expect("a password");
+    }
+    let start = |user: &str, word: &str| {
+        let flags = [
+            ["--redis", &nodes.addresses()[0]],
+            ["--redis-username", user],
+            ["--redis-password-env", "TOLLGATE_TEST_WORD"],
+        ];
+        let flags = [&flags.concat()[..], &["--redis-cluster"]].concat();
+        printed(&rules_in("redis", "5/d"), &flags, &[("TOLLGATE_TEST_WORD", word)])
+    };
+    let envoy = start("tollgate", "secret");
+    statistic(&envoy, "tollgate_store_connected", 2);
+    assert_eq!(statuses(&envoy), FIVE);
+    // On each node some.
+    for user in 0..30 {
+        let user = format!("user-{user}");
+        let status = || envoy.get("/", &[("x-user", &user)]).status;
+        assert_eq!([(); 6].map(|()| status()), FIVE[..6], "{user}");
+    }
+    assert!(!envoy.admin("/config_dump").contains("\"secret\""));
+    for (user, word) in [("tollgate", "wrong"), ("nobody", "secret")] {
+        let envoy = start(user, word);
+        let answer = envoy.get("/", &[("x-user", "b")]);
+        let is_denied = answer.status == 503 && answer.text().contains("cannot be asked");
+        assert!(is_denied, "{user}: {}", answer.text());
+        told(&envoy, "NOAUTH");
+    }
 }
 
 /// A dot and an underscore differ in what Envoy counts, and in the label of Prometheus.

@@ -59,6 +59,14 @@ pub(crate) fn in_post(limits: &str, more: &str, connection: &str) -> String {
     plugin.replacen("tollgate_bridge", "redis", 1)
 }
 
+/// The user that the manual makes, as the words after `ACL`: `tollgate`, whose password is `secret`.
+pub(crate) fn manuals_user() -> Vec<String> {
+    let manual = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/redis.md");
+    let manual = std::fs::read_to_string(manual).expect("a page");
+    let user = manual.lines().find_map(|line| line.strip_prefix("ACL ")).expect("a user");
+    user.split(' ').map(str::to_owned).collect()
+}
+
 /// Waits until so many workers, and Envoy's main thread, which reaches a cluster but no internal
 /// listener, have connected by POSTs.
 pub(crate) fn connected_by_post(envoy: &Envoy, workers: u64) {
@@ -72,6 +80,16 @@ pub(crate) fn statistic(envoy: &Envoy, name: &str, value: u64) {
     while !envoy.admin("/stats/prometheus").lines().any(|found| found == line) {
         assert!(Instant::now() < end, "{line}: {}", envoy.admin("/stats?filter=tollgate"));
         thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Redis's own words come into the log, while nobody is admitted.
+pub(crate) fn told(envoy: &Envoy, word: &str) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !envoy.log().contains(word) {
+        assert!(Instant::now() < end, "{word}: {}", envoy.log());
+        assert_eq!(envoy.get("/", &[("x-user", "b")]).status, 503);
+        thread::sleep(Duration::from_millis(20));
     }
 }
 
