@@ -17,6 +17,7 @@ use tollgate_core::policy::{RuleError, Rules, Store};
 use crate::args::{EnvoyConfigArgs, RedisTransport};
 use crate::failure::Failure;
 use crate::rules::{in_order, lines, read, seed, shown};
+use crate::screen;
 
 /// Prints the configuration; 1 if the rules are wrong.
 pub(crate) fn envoy_config(args: &EnvoyConfigArgs) -> Result<ExitCode, Failure> {
@@ -31,7 +32,8 @@ pub(crate) fn envoy_config(args: &EnvoyConfigArgs) -> Result<ExitCode, Failure> 
     let front = front(args, &plugin);
     let listeners = args.lds.as_deref().map(std::path::absolute).transpose()?;
     if let Some(path) = &listeners {
-        replace(path, &LISTENERS.replace("@front@", &item(&[LISTENER, &front].concat(), 0)))?;
+        warn_of_other_flags(args, path);
+        replace(path, &in_file(&front))?;
     }
     let mut out = std::io::stdout().lock();
     out.write_all(bootstrap(args, &front, listeners.as_deref()).as_bytes())?;
@@ -65,6 +67,31 @@ fn check(args: &EnvoyConfigArgs, rules: &str, plugin: &str) -> Result<(), Failur
     Err(Failure::Rules(format!("{}: the filter would refuse it:\n{}", shown(&args.rules), told.trim_end())))
 }
 
+/// The listener that clients connect to, as Envoy wants it in a file.
+fn in_file(front: &str) -> String {
+    LISTENERS.replace("@front@", &item(&[LISTENER, front].concat(), 0))
+}
+
+/// Envoy takes with the rules whatever else is in the file: where that is not
+/// what was there, a flag may have been forgotten.
+fn warn_of_other_flags(args: &EnvoyConfigArgs, path: &Path) {
+    let Ok(old) = fs::read_to_string(path) else { return }; // it is the first
+    let without_rules = in_file(&front(args, &plugin(args, "")));
+    let Some((before, after)) = without_rules.split_once("\n\n") else { return }; // where they would be
+    let differs = |(new, old): &(&str, &str)| new != old;
+    let changed = before.lines().zip(old.lines()).find(differs);
+    let changed = changed.or_else(|| after.lines().rev().zip(old.lines().rev()).find(differs));
+    if let Some((new, old)) = changed {
+        screen::warn(&format!(
+            "{}: not only the rules change: `{}` becomes `{}`; give the flags of the last time, or start Envoy \
+             with what is printed now",
+            shown(path),
+            screen::clean(old.trim()),
+            screen::clean(new.trim())
+        ));
+    }
+}
+
 /// Puts a file in the place of another at one instant, as Envoy wants it: what
 /// is written in place it does not see.
 fn replace(path: &Path, text: &str) -> Result<(), Failure> {
@@ -77,6 +104,7 @@ fn replace(path: &Path, text: &str) -> Result<(), Failure> {
 
 /// What the filter is told.
 fn plugin(args: &EnvoyConfigArgs, rules: &str) -> String {
+    let rules = rules.strip_prefix('\u{feff}').unwrap_or(rules); // a byte order mark, ignored where rules begin
     let instance = args.instance.map(|instance| format!(", \"instance\": {instance}"));
     let redis = args.redis.as_ref().map(|_| {
         REDIS_PLUGIN

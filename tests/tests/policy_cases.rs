@@ -495,6 +495,17 @@ fn a_quota_of_a_month_begins_anew_when_the_month_does() {
     assert_eq!(admitted((12 + 29 * 24) * hour), 3, "March");
 }
 
+#[test]
+fn a_byte_order_mark_is_no_part_of_the_document() {
+    let right = r#"{ "policies": [ { "name": "all", "limits": [ { "rate": "3/s" } ] } ] }"#;
+    let wrong = right.replace("3/s", "3/fortnight");
+    let marked = |text: &str| Rules::parse(&format!("\u{feff}{text}"), Seed([1, 2]));
+    assert_eq!(marked(right).unwrap().policies()[0].name(), "all");
+    // Places are those that an editor shows.
+    assert_eq!(marked(&wrong).unwrap_err(), Rules::parse(&wrong, Seed([1, 2])).unwrap_err());
+    assert_eq!(marked("\u{feff}{}").unwrap_err()[0].column, 1, "a second one is");
+}
+
 /// Documents that are large in the ways that cost parsers their stack or their time.
 #[test]
 fn no_document_takes_the_parser_down() {

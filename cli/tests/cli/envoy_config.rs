@@ -122,6 +122,49 @@ fn listeners_go_into_a_file_of_their_own() {
     assert!(run.stderr.contains("cannot write /nowhere/listeners.yaml"), "{}", run.stderr);
 }
 
+/// Whoever forgets a flag moves a port, or counts elsewhere: Envoy takes that with the rules.
+#[test]
+fn listeners_that_change_beyond_the_rules_are_told() {
+    let shared = RULES.replace("\"key\"", "\"store\": \"redis\", \"key\"");
+    let first = file("envoy-flags.json", shared.as_bytes());
+    let path = first.with_extension("listeners.yaml");
+    let again = |rules: &str, more: &[&str]| {
+        std::fs::write(&first, rules).unwrap();
+        let base =
+            ["envoy-config", first.to_str().unwrap(), "--lds", path.to_str().unwrap(), "--redis", "a:1"];
+        let run = tollgate(&[&base[..], more].concat());
+        assert_eq!(run.code, 0, "{}", run.stderr);
+        run.assert_harmless();
+        run.stderr
+    };
+    let word = ["--redis-password-env", "WORD"];
+    assert_eq!(again(&shared, &["--timeout-ms", "7"]), "");
+    let other = shared.replace("[ {", "[\n\n{").replace("10/s", "11/s");
+    assert_eq!(again(&format!("\n{other}\n\n"), &["--timeout-ms", "7"]), "", "rules of any form");
+    assert_eq!(again(&format!("\u{feff}{RULES}"), &["--timeout-ms", "7"]), "");
+    let told = again(&shared, &[]);
+    assert!(told.starts_with("warning: ") && told.contains("\"timeout_ms\": 7"), "{told}");
+    assert_eq!(again(&shared, &[]), "");
+    let told = again(&shared, &["--listen", "127.0.0.1:81"]);
+    assert!(told.contains("port_value: 10000") && told.contains("port_value: 81"), "{told}");
+    let told = again(&shared, &["--listen", "127.0.0.1:81", "--module", "/tmp/filter.wasm"]);
+    assert!(told.contains("becomes `code: { local: { filename: \"/tmp/filter.wasm"), "{told}");
+    let more = [&["--listen", "127.0.0.1:81", "--module", "/tmp/filter.wasm"], &word[..]].concat();
+    assert_eq!(again(&shared, &more).lines().count(), 1);
+    assert_eq!(again(&shared, &more), "");
+    std::fs::write(&path, "something else").unwrap();
+    assert!(again(&shared, &more).contains("`something else` becomes"));
+}
+
+#[test]
+fn rules_with_a_byte_order_mark_are_put_in_without_it() {
+    let marked = file("envoy-marked.json", format!("\u{feff}{RULES}").as_bytes());
+    let run = tollgate(&["envoy-config", marked.to_str().unwrap()]);
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    assert!(run.stdout.contains(RULES) && !run.stdout.contains('\u{feff}'), "{}", run.stdout);
+    assert_eq!(tollgate(&["rules", "check", marked.to_str().unwrap()]).code, 0);
+}
+
 #[test]
 fn what_the_filter_would_refuse_is_refused() {
     let log = RULES.replace(r#""rate": "10/s""#, r#""algorithm": "sliding_log", "rate": "5000/m""#);

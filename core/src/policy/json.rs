@@ -83,8 +83,10 @@ pub(super) struct Object<'d, 'p> {
 }
 
 impl<'d> Reader<'d> {
+    /// A byte order mark is no part of the document: some editors write one, and
+    /// RFC 8259, section 8.1, lets a reader ignore it.
     pub(super) fn new(text: &'d str) -> Reader<'d> {
-        Reader { text, errors: Vec::new() }
+        Reader { text: text.strip_prefix('\u{feff}').unwrap_or(text), errors: Vec::new() }
     }
 
     /// The whole document, if it is JSON at all.
