@@ -4,6 +4,7 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 NGINX_MODULES_DIR ?= $(PREFIX)/lib/nginx/modules
 PORT ?= 8080
+LAB_PORT = $(if $(filter file,$(origin PORT)),8081,$(PORT))
 FUZZ_SECONDS ?= 60
 
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
@@ -37,7 +38,7 @@ built = TOLLGATE_NGINX=$(CURDIR)/target/nginx/$(1)/nginx \
 	TOLLGATE_NGINX_MODULE=$(CURDIR)/target/nginx/$(1)/$(MODULE)
 
 .NOTPARALLEL:
-.PHONY: all help setup lib cli nginx nginx-current nginx-asan run test test-rust test-loom \
+.PHONY: all help setup lib cli nginx nginx-current nginx-asan port-run port-run-envoy port-lab run test test-rust test-loom \
 	test-nginx-current test-nginx-asan filter run-envoy test-envoy soak-envoy lab lab-package lab-site test-lab vectors bench simulate fuzz fuzz-corpus lint fmt deny header check-header check-symbols check-wasm \
 	install install-lib install-cli install-nginx uninstall clean
 
@@ -68,7 +69,14 @@ nginx-asan: lib ## build the same with AddressSanitizer
 filter: setup ## build the proxy-wasm filter, target/tollgate_filter.wasm
 	@proxy-wasm-filter/build.sh
 
-run: setup lib nginx lab-site ## start a limited NGINX on 127.0.0.1:8080 (PORT=) and stay until Ctrl-C
+# Who has no port to listen at is told before anything is built.
+port-run port-run-envoy: port-%:
+	@wasm/demo/port.sh $* $(PORT)
+
+port-lab:
+	@wasm/demo/port.sh lab $(LAB_PORT)
+
+run: port-run setup lib nginx lab-site ## start a limited NGINX on 127.0.0.1:8080 (PORT=) and stay until Ctrl-C
 	@ffi/nginx/demo/run.sh target/nginx/debian/$(MODULE) $(PORT)
 
 lab-package: ## build the package for JavaScript: target/lab/pkg
@@ -77,10 +85,10 @@ lab-package: ## build the package for JavaScript: target/lab/pkg
 lab-site: lab-package ## build the lab, a page of files: target/lab/site
 	@wasm/www/build.sh
 
-lab: setup lab-site ## build and serve the lab on 127.0.0.1:8081 (PORT=) and stay until Ctrl-C
-	@wasm/www/serve.sh $(if $(filter file,$(origin PORT)),8081,$(PORT))
+lab: port-lab setup lab-site ## build and serve the lab on 127.0.0.1:8081 (PORT=) and stay until Ctrl-C
+	@wasm/www/serve.sh $(LAB_PORT)
 
-run-envoy: setup filter cli lab-site ## start a limited Envoy on 127.0.0.1:8080 (PORT=) and stay until Ctrl-C
+run-envoy: port-run-envoy setup filter cli lab-site ## start a limited Envoy on 127.0.0.1:8080 (PORT=) and stay until Ctrl-C
 	@proxy-wasm-filter/run.sh "$$(.ci/envoy)" $(PORT)
 
 test: setup lib check-header check-symbols check-wasm test-rust test-loom test-nginx-current test-nginx-asan test-envoy test-lab ## run every test of every part, cheap ones first

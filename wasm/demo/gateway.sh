@@ -79,10 +79,7 @@ user_line() {
     [ "$(id -u)" -ne 0 ] || printf 'user root %s;' "$(id -gn)"
 }
 
-[[ "$port" =~ ^[0-9]{1,5}$ ]] && [ "$port" -ge 1 ] && [ "$port" -le 65535 ] ||
-    fail "PORT=$port is not a port; it is a number from 1 to 65535"
-! answers "$port" ||
-    fail "port $port is taken; stop what listens there, or choose another: make $name PORT=18080"
+"$demo/port.sh" "$name" "$port" || exit 1
 [ -f "$site/index.html" ] || fail "the lab is not built: make lab-site"
 trap 'stop 0' INT TERM HUP
 trap 'stop $?' EXIT
