@@ -10,6 +10,7 @@ use tollgate_core::Decision;
 use tollgate_core::key::Seed;
 use tollgate_core::metrics::StoreMetrics;
 use tollgate_core::policy::{Attributes, KeyRoom, Rules, Selection};
+use tollgate_core::redis::link::Refused;
 use tollgate_core::redis::script::Call;
 use tollgate_core::redis::store::{Host, Progress, Store, StoreConfig, Transport};
 use tollgate_core::table::{Config, OwnedTable};
@@ -31,13 +32,13 @@ const STEP: u64 = 100;
 struct Told(u64);
 
 impl Transport for Told {
-    fn send(&mut self, ticket: u64, _: &Call<'_>, _: u64, _: u64) -> bool {
+    fn send(&mut self, ticket: u64, _: &Call<'_>, _: u64, _: u64) -> Result<(), Refused> {
         self.0 = ticket;
-        true
+        Ok(())
     }
 
-    fn probe(&mut self, _: u64, _: &[u8], _: u64, _: u64) -> bool {
-        false
+    fn probe(&mut self, _: u64, _: &[u8], _: u64, _: u64) -> Result<(), Refused> {
+        Err(Refused::NotConnected)
     }
 }
 

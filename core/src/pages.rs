@@ -40,6 +40,7 @@ use crate::metrics::StoreMetrics;
 use crate::policy::check::NONE;
 use crate::policy::{Answer, Outcome, Policy, Rules, Selection};
 use crate::redis::key;
+use crate::redis::link::Refused;
 use crate::redis::script::{Ask, Call, Op};
 use crate::redis::share::{Piece, Share};
 use crate::redis::state::State;
@@ -378,18 +379,18 @@ struct Near<'n, B> {
 }
 
 impl<B: Blobs> Transport for Near<'_, B> {
-    fn send(&mut self, ticket: u64, call: &Call<'_>, _: Nanos, now: Nanos) -> bool {
+    fn send(&mut self, ticket: u64, call: &Call<'_>, _: Nanos, now: Nanos) -> Result<(), Refused> {
         let mut decisions = [NONE; MAX_LAYERS];
         let count = call.asks.len().min(MAX_LAYERS);
         let room = decisions.get_mut(..count).unwrap_or(&mut []);
-        let Ok(units) = self.pages.execute(call, now, room) else { return false };
+        let units = self.pages.execute(call, now, room).map_err(|Unavailable| Refused::NotConnected)?;
         self.replies.push_back(Reply { ticket, decisions, count, units });
-        true
+        Ok(())
     }
 
-    fn probe(&mut self, ticket: u64, _: &[u8], _: Nanos, _: Nanos) -> bool {
+    fn probe(&mut self, ticket: u64, _: &[u8], _: Nanos, _: Nanos) -> Result<(), Refused> {
         self.replies.push_back(Reply { ticket, decisions: [NONE; MAX_LAYERS], count: 0, units: 0 });
-        true // the next call tells
+        Ok(()) // the next call tells
     }
 
     fn peek(&mut self, asks: &[Ask<'_>], cost: u64, now: Nanos) -> Option<Nanos> {

@@ -11,6 +11,7 @@ use tollgate_core::key::Seed;
 use tollgate_core::metrics::StoreMetrics;
 use tollgate_core::pages::{Blobs, Pages, Unavailable};
 use tollgate_core::policy::{Answer, Attributes, KeyRoom, Rules};
+use tollgate_core::redis::link::Refused;
 use tollgate_core::redis::script::Call;
 use tollgate_core::redis::store::{Host, Progress, Store, StoreConfig, Transport};
 use tollgate_tests::shared_pages::Shared;
@@ -24,12 +25,12 @@ const ALGORITHMS: [&str; 5] =
 struct Away;
 
 impl Transport for Away {
-    fn send(&mut self, _: u64, _: &Call<'_>, _: Nanos, _: Nanos) -> bool {
-        false
+    fn send(&mut self, _: u64, _: &Call<'_>, _: Nanos, _: Nanos) -> Result<(), Refused> {
+        Err(Refused::NotConnected)
     }
 
-    fn probe(&mut self, _: u64, _: &[u8], _: Nanos, _: Nanos) -> bool {
-        false
+    fn probe(&mut self, _: u64, _: &[u8], _: Nanos, _: Nanos) -> Result<(), Refused> {
+        Err(Refused::NotConnected)
     }
 }
 

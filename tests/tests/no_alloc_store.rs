@@ -5,6 +5,7 @@ use tollgate_core::Decision;
 use tollgate_core::key::Seed;
 use tollgate_core::metrics::StoreMetrics;
 use tollgate_core::policy::{Attributes, KeyRoom, Rules};
+use tollgate_core::redis::link::Refused;
 use tollgate_core::redis::script::{Call, Op};
 use tollgate_core::redis::share::Share;
 use tollgate_core::redis::store::{Failure, Host, Progress, Store, StoreConfig, Transport};
@@ -29,15 +30,18 @@ struct Line {
 }
 
 impl Transport for Line {
-    fn send(&mut self, ticket: u64, call: &Call<'_>, _: u64, _: u64) -> bool {
-        if self.is_up && self.count < self.tickets.len() {
+    fn send(&mut self, ticket: u64, call: &Call<'_>, _: u64, _: u64) -> Result<(), Refused> {
+        if !self.is_up {
+            return Err(Refused::NotConnected);
+        }
+        if self.count < self.tickets.len() {
             self.tickets[self.count] = (ticket, call.asks.len(), matches!(call.op, Op::Check { .. }));
             self.count += 1;
         }
-        self.is_up
+        Ok(())
     }
 
-    fn probe(&mut self, ticket: u64, _: &[u8], _: u64, _: u64) -> bool {
+    fn probe(&mut self, ticket: u64, _: &[u8], _: u64, _: u64) -> Result<(), Refused> {
         self.send(ticket, &Call { asks: &[], op: Op::GiveBack { units: 0, age: 0, id: 0 } }, 0, 0)
     }
 }

@@ -6,6 +6,7 @@ use tollgate_core::key::Seed;
 use tollgate_core::metrics::StoreMetrics;
 use tollgate_core::policy::{Attributes, KeyRoom, Rules, Selection};
 use tollgate_core::redis::breaker::State;
+use tollgate_core::redis::link::Refused;
 use tollgate_core::redis::script::Call;
 use tollgate_core::redis::store::{Host, Progress, Store, StoreConfig, Transport};
 use tollgate_core::table::{Config, OwnedTable, Table};
@@ -23,15 +24,16 @@ struct Line {
 }
 
 impl Transport for Line {
-    fn send(&mut self, _: u64, _: &Call<'_>, _: u64, _: u64) -> bool {
-        self.is_up
+    fn send(&mut self, _: u64, _: &Call<'_>, _: u64, _: u64) -> Result<(), Refused> {
+        if self.is_up { Ok(()) } else { Err(Refused::NotConnected) }
     }
 
-    fn probe(&mut self, ticket: u64, _: &[u8], _: u64, _: u64) -> bool {
-        if self.is_up {
-            self.probes.push(ticket);
+    fn probe(&mut self, ticket: u64, _: &[u8], _: u64, _: u64) -> Result<(), Refused> {
+        if !self.is_up {
+            return Err(Refused::NotConnected);
         }
-        self.is_up
+        self.probes.push(ticket);
+        Ok(())
     }
 
     fn hurry(&mut self, _: u64) {

@@ -5,6 +5,7 @@ use core::mem;
 
 use ::redis::Cmd;
 
+use crate::redis::link::Refused;
 use crate::redis::script::{Call, ScriptId};
 use crate::redis::store::Transport;
 use crate::time::Nanos;
@@ -39,9 +40,9 @@ impl Collected {
 }
 
 impl Transport for Collected {
-    fn send(&mut self, ticket: u64, call: &Call<'_>, deadline: Nanos, _now: Nanos) -> bool {
+    fn send(&mut self, ticket: u64, call: &Call<'_>, deadline: Nanos, _now: Nanos) -> Result<(), Refused> {
         if !self.is_connected {
-            return false;
+            return Err(Refused::NotConnected);
         }
         let script = call.script();
         let mut command = ::redis::cmd("EVALSHA");
@@ -50,17 +51,17 @@ impl Transport for Collected {
             command.arg(argument);
         });
         self.calls.push(Kept { ticket, deadline, is_waited_for: false, command, script: Some(script) });
-        true
+        Ok(())
     }
 
-    fn probe(&mut self, ticket: u64, key: &[u8], deadline: Nanos, _now: Nanos) -> bool {
+    fn probe(&mut self, ticket: u64, key: &[u8], deadline: Nanos, _now: Nanos) -> Result<(), Refused> {
         if !self.is_connected {
-            return false;
+            return Err(Refused::NotConnected);
         }
         let mut command = ::redis::cmd("SET");
         command.arg(key).arg("1").arg("PX").arg(1000);
         self.calls.push(Kept { ticket, deadline, is_waited_for: false, command, script: None });
-        true
+        Ok(())
     }
 }
 

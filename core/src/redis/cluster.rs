@@ -129,8 +129,6 @@ pub struct Router {
     /// Whose events are next.
     turn: usize,
     seed: u64,
-    /// Was the last call not taken for want of room?
-    had_no_room: bool,
 }
 
 impl Router {
@@ -153,7 +151,7 @@ impl Router {
         nodes.push(Node { link, address: first, used: true, leaving: false, close: false });
         let addresses = addresses.into_boxed_slice();
         let seed = config.link.seed;
-        Ok(Router { nodes, addresses, address: 0, cluster, turn: 0, seed, had_no_room: false })
+        Ok(Router { nodes, addresses, address: 0, cluster, turn: 0, seed })
     }
 
     /// As [`Link::send`], by the link of the call's first key.
@@ -167,16 +165,8 @@ impl Router {
         deadline: Nanos,
         now: Nanos,
     ) -> Result<(), Refused> {
-        self.had_no_room = false;
         let (slot, node) = self.node_of(call.key()).ok_or(Refused::NotConnected)?;
-        let sent = node.link.send_to(slot, ticket, call, deadline, now);
-        self.had_no_room = matches!(sent, Err(Refused::Full | Refused::TooLong));
-        sent
-    }
-
-    /// Was the last call not taken for want of room?
-    pub(crate) fn had_no_room(&self) -> bool {
-        self.had_no_room
+        node.link.send_to(slot, ticket, call, deadline, now)
     }
 
     /// As [`Link::probe`], by the link of `key`.

@@ -14,7 +14,7 @@
 
 use super::breaker::State;
 use super::cluster::{Action, Router, RouterConfig};
-use super::link::{Event, LinkError, MAX_INTEGERS, Why};
+use super::link::{Event, LinkError, MAX_INTEGERS, Refused, Why};
 use super::script::Call;
 use super::store::{
     AnsweredLayer, Failure, Host, NOBODY, Pending, Progress, Store, StoreConfig, StoreError, Transport,
@@ -291,16 +291,12 @@ impl Engine {
 }
 
 impl Transport for Router {
-    fn send(&mut self, ticket: u64, call: &Call<'_>, deadline: Nanos, now: Nanos) -> bool {
-        Router::send(self, ticket, call, deadline, now).is_ok()
+    fn send(&mut self, ticket: u64, call: &Call<'_>, deadline: Nanos, now: Nanos) -> Result<(), Refused> {
+        Router::send(self, ticket, call, deadline, now)
     }
 
-    fn had_no_room(&self) -> bool {
-        Router::had_no_room(self)
-    }
-
-    fn probe(&mut self, ticket: u64, key: &[u8], deadline: Nanos, now: Nanos) -> bool {
-        Router::probe(self, ticket, key, deadline, now).is_ok()
+    fn probe(&mut self, ticket: u64, key: &[u8], deadline: Nanos, now: Nanos) -> Result<(), Refused> {
+        Router::probe(self, ticket, key, deadline, now)
     }
 
     fn wait_on(&mut self, ticket: u64, heir: u64) -> bool {
@@ -316,12 +312,12 @@ impl Transport for Router {
 struct Unheard<'r>(&'r mut Router);
 
 impl Transport for Unheard<'_> {
-    fn send(&mut self, _: u64, call: &Call<'_>, deadline: Nanos, now: Nanos) -> bool {
-        self.0.send(NOBODY, call, deadline, now).is_ok()
+    fn send(&mut self, _: u64, call: &Call<'_>, deadline: Nanos, now: Nanos) -> Result<(), Refused> {
+        self.0.send(NOBODY, call, deadline, now)
     }
 
-    fn probe(&mut self, _: u64, _: &[u8], _: Nanos, _: Nanos) -> bool {
-        false
+    fn probe(&mut self, _: u64, _: &[u8], _: Nanos, _: Nanos) -> Result<(), Refused> {
+        Err(Refused::NotConnected)
     }
 }
 

@@ -166,6 +166,15 @@ pub enum Refused {
     TooLong,
 }
 
+impl Refused {
+    /// Is it the store that fails? That counts for a circuit breaker; want of
+    /// room is no fault of the store's.
+    #[must_use]
+    pub fn is_store_failure(self) -> bool {
+        self == Refused::NotConnected
+    }
+}
+
 /// What a link can send: a script by its number, and arguments.
 pub trait Command {
     /// The number of the script.

@@ -25,6 +25,7 @@ use alloc::vec::Vec;
 
 use super::breaker::{Breaker, BreakerConfig, State};
 use super::lease::Leases;
+use super::link::Refused;
 use super::script::{Ask, Call};
 use super::share::Share;
 use crate::key::{Fingerprinter, Seed};
@@ -57,19 +58,18 @@ pub use refusal::{Refusal, RefusalReason, Uncountable, accepts, refusal};
 /// connections, a simulated network.
 pub trait Transport {
     /// Sends a call, whose answer or failure is then told under `ticket`
-    /// exactly once, at the latest at `deadline`. False if it cannot be sent:
-    /// then nothing of it was sent, and nothing is told.
-    fn send(&mut self, ticket: u64, call: &Call<'_>, deadline: Nanos, now: Nanos) -> bool;
-
-    /// Was the last call not taken because there was no room for it? That is no
-    /// fault of the store's.
-    fn had_no_room(&self) -> bool {
-        false
-    }
+    /// exactly once, at the latest at `deadline`.
+    ///
+    /// # Errors
+    /// It was not taken: nothing of it was sent, and nothing is told.
+    fn send(&mut self, ticket: u64, call: &Call<'_>, deadline: Nanos, now: Nanos) -> Result<(), Refused>;
 
     /// Sends a small write under `key`, which tells whether the store takes
-    /// calls again; as [`send`](Self::send).
-    fn probe(&mut self, ticket: u64, key: &[u8], deadline: Nanos, now: Nanos) -> bool;
+    /// calls again.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    fn probe(&mut self, ticket: u64, key: &[u8], deadline: Nanos, now: Nanos) -> Result<(), Refused>;
 
     /// The answer to a call that was given up at its deadline may still come:
     /// it is told under `heir` then, or that none will come, exactly once.

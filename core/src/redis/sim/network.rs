@@ -9,6 +9,7 @@ use core::cmp::Ordering;
 
 use crate::decision::Decision;
 use crate::limit::Limit;
+use crate::redis::link::Refused;
 use crate::redis::script::{Call, Op};
 use crate::redis::store::{Failure, Transport};
 use crate::time::{Nanos, SECOND};
@@ -245,10 +246,10 @@ impl Network {
         (!is_lost).then_some(now.saturating_add(self.config.latency).saturating_add(jitter))
     }
 
-    fn send(&mut self, sender: Sender, body: Body, deadline: Nanos, now: Nanos) -> bool {
+    fn send(&mut self, sender: Sender, body: Body, deadline: Nanos, now: Nanos) -> Result<(), Refused> {
         let outage = self.outage(now, sender.instance).map(|outage| outage.kind);
         if outage == Some(OutageKind::Refused) {
-            return false;
+            return Err(Refused::NotConnected);
         }
         self.next_call += 1;
         self.sent += 1;
@@ -259,7 +260,7 @@ impl Network {
         if let Some(at) = self.travel(now) {
             self.schedule(at, Event::Arrive { call, body });
         }
-        true
+        Ok(())
     }
 }
 
@@ -272,12 +273,12 @@ pub(super) struct Wire<'n> {
 }
 
 impl Transport for Wire<'_> {
-    fn send(&mut self, ticket: u64, call: &Call<'_>, deadline: Nanos, now: Nanos) -> bool {
+    fn send(&mut self, ticket: u64, call: &Call<'_>, deadline: Nanos, now: Nanos) -> Result<(), Refused> {
         let asks = call.asks.iter().map(|ask| (ask.key.into(), *ask.limit)).collect();
         self.pass(ticket, Body::Call { asks, op: call.op }, deadline, now)
     }
 
-    fn probe(&mut self, ticket: u64, _key: &[u8], deadline: Nanos, now: Nanos) -> bool {
+    fn probe(&mut self, ticket: u64, _key: &[u8], deadline: Nanos, now: Nanos) -> Result<(), Refused> {
         self.pass(ticket, Body::Probe, deadline, now)
     }
 
@@ -293,7 +294,7 @@ impl Transport for Wire<'_> {
 }
 
 impl Wire<'_> {
-    fn pass(&mut self, ticket: u64, body: Body, deadline: Nanos, now: Nanos) -> bool {
+    fn pass(&mut self, ticket: u64, body: Body, deadline: Nanos, now: Nanos) -> Result<(), Refused> {
         let sender = Sender { instance: self.instance, ticket };
         let world = |at: Nanos| at.saturating_sub(self.ahead);
         self.network.send(sender, body, world(deadline), world(now))

@@ -113,7 +113,7 @@ impl Store {
         if self.breaker.wants_probe(host.now) {
             let deadline = host.now.saturating_add(self.patience);
             self.breaker.probe_sent(host.now, deadline);
-            if !host.transport.probe(PROBE, self.probe_key.as_bytes(), deadline, host.now) {
+            if host.transport.probe(PROBE, self.probe_key.as_bytes(), deadline, host.now).is_err() {
                 self.breaker.probe_failed(host.now);
             }
         }
@@ -208,14 +208,14 @@ impl Store {
         };
         let counted = origin.limits.map(|limit| Some(self.counted(&limit?.0, origin.piece, origin.pieces)));
         let piece = (origin.pieces > 1).then_some(origin.piece);
-        let Some(is_sent) = asks::with::<TOLD, _>(&origin.text, piece, counted.iter().flatten(), send) else {
+        let Some(sent) = asks::with::<TOLD, _>(&origin.text, piece, counted.iter().flatten(), send) else {
             return true;
         };
-        if is_sent {
+        if sent.is_ok() {
             host.metrics.count(StoreEvent::Call);
             host.metrics.count(StoreEvent::GiveBack);
         }
-        is_sent
+        sent.is_ok()
     }
 }
 
@@ -302,7 +302,7 @@ impl Kept {
         let age = host.now.saturating_sub(self.taken_at);
         let op = Op::GiveBack { units: self.units, age, id: self.id };
         let deadline = host.now.saturating_add(PATIENCE);
-        let is_sent = host.transport.send(NOBODY, &Call { asks: &asks, op }, deadline, host.now);
+        let is_sent = host.transport.send(NOBODY, &Call { asks: &asks, op }, deadline, host.now).is_ok();
         if is_sent {
             host.metrics.count(StoreEvent::Call);
         }

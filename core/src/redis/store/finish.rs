@@ -200,7 +200,7 @@ impl Store {
             let age = host.now.saturating_sub(group.asked_at);
             let op = Op::GiveBack { units: group.cost, age, id: group.id };
             group.deadline = host.now.saturating_add(PATIENCE);
-            if self.send(NOBODY, layers, group, op, host) {
+            if self.send(NOBODY, layers, group, op, host).is_ok() {
                 host.metrics.count(StoreEvent::GiveBack);
             }
         }

@@ -77,7 +77,7 @@ impl Store {
             let key = group.text.of(group.piece_number(), index, limit.algorithm());
             let asks = [Ask { key: key.as_bytes(), limit }];
             let op = Op::Check { cost: 0, more: 0, share: 1, owed: units, id };
-            let is_sent = host.transport.send(ticket, &Call { asks: &asks, op }, deadline, host.now);
+            let is_sent = host.transport.send(ticket, &Call { asks: &asks, op }, deadline, host.now).is_ok();
             if !is_sent {
                 store.free_flight(room, flight);
             }

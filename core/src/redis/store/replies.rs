@@ -1,6 +1,7 @@
 //! Calls go out, and their answers come in.
 
 use super::super::lease::{Denial, Grant, Spend};
+use super::super::link::Refused;
 use super::super::script::{self, Ask, Call, Op};
 use super::super::share::{Piece, Share};
 use super::asks;
@@ -181,11 +182,9 @@ impl Store {
             group.more = more;
             let op = Op::Check { cost: group.cost, more, share: self.reserve(), owed: 0, id: group.id };
             let ticket = ticket(place, *generation, index);
-            if self.send(ticket, layers, group, op, host) {
-                return;
-            }
+            let Err(refused) = self.send(ticket, layers, group, op, host) else { return };
             self.leases.not_sent(group.pot(), group.id, more);
-            if !host.transport.had_no_room() {
+            if refused.is_store_failure() {
                 host.metrics.count(StoreEvent::Failure); // as one that was sent: nobody is asked
                 self.note_failure(group, started, host);
             }
@@ -220,7 +219,7 @@ impl Store {
         self.with_flight(place, |store, flight| {
             flight.board(&group, layers);
             let Flight { layers, groups: [group, ..], generation, .. } = &*flight;
-            if store.send(ticket(place, *generation, 0), layers, group, op, host) {
+            if store.send(ticket(place, *generation, 0), layers, group, op, host).is_ok() {
                 host.metrics.count(StoreEvent::Prefetch);
             } else {
                 store.leases.not_sent(group.pot(), group.id, more);
@@ -330,16 +329,16 @@ impl Store {
         group: &Group,
         op: Op,
         host: &mut Host<'_, '_>,
-    ) -> bool {
+    ) -> Result<(), Refused> {
         let limits = self.limits_of(layers, group);
         let Host { transport, now, .. } = &mut *host;
         let send = |asks: &[Ask<'_>]| transport.send(ticket, &Call { asks, op }, group.deadline, *now);
-        let is_sent = asks::with::<MAX_LAYERS, _>(&group.text, group.piece_number(), limits.iter(), send)
-            .unwrap_or(false);
-        if is_sent {
+        let sent = asks::with::<MAX_LAYERS, _>(&group.text, group.piece_number(), limits.iter(), send)
+            .unwrap_or(Err(Refused::NotConnected)); // a group has a limit
+        if sent.is_ok() {
             host.metrics.count(StoreEvent::Call);
         }
-        is_sent
+        sent
     }
 
     /// The next request of this cost cannot fit before then: the store need
