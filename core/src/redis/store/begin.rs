@@ -108,22 +108,23 @@ impl Store {
         }
         let pot = mixed(self.hash.fingerprint(layer.key()).0, layer).max(1);
         let (first, count, piece) = (0, 1, 0);
-        let (decision, outcome, low) = match self.leases.spend(pot, layer.cost, host.now) {
+        let said = self.leases.spend(pot, layer.cost, host.now);
+        let (outcome, low) = match said {
             Spend::Ask => {
                 let (paid, low) = (Paid::Asked, false);
                 let seen = Seen { first, count, pot, piece, paid, low };
                 return self.take_off(rules, selection, &[Some(seen)], None, user, host).map(One::Asked);
             }
-            Spend::Taken { left, low } => {
+            Spend::Taken { low, .. } => {
                 host.metrics.count(StoreEvent::LeaseHit);
-                (remembered(layer.limit, self.leases.told(pot), 0, left, host.now), Outcome::Admitted, low)
+                (Outcome::Admitted, low)
             }
-            Spend::Denied { until, .. } => {
+            Spend::Denied { .. } => {
                 host.metrics.count(StoreEvent::DenialHit);
-                let decision = remembered(layer.limit, self.leases.told(pot), 0, 0, host.now);
-                (told_again(&decision, until, host.now), Outcome::Denied, false)
+                (Outcome::Denied, false)
             }
         };
+        let decision = remembered(layer.limit, said, self.leases.told(pot), 0, host.now);
         if low {
             let seen = Seen { first, count, pot, piece, paid: Paid::Pot, low };
             self.fetch_low(rules, selection, &[Some(seen)], host);
@@ -192,25 +193,26 @@ impl Store {
         let pieces = policy.shards().max(1);
         let turn = if pieces > 1 { self.turn } else { 0 };
         self.turn = self.turn.wrapping_add(1);
-        let mut soonest: Option<(Nanos, usize, u32)> = None;
+        let mut soonest: Option<(Nanos, Spend, u32)> = None;
         let mut ask = None;
         for step in 0..pieces {
             let piece = turn.wrapping_add(step) % pieces;
-            match self.leases.spend(pot_of(group.pot, piece), cost, host.now) {
-                Spend::Taken { left, low } => {
+            let said = self.leases.spend(pot_of(group.pot, piece), cost, host.now);
+            match said {
+                Spend::Taken { low, .. } => {
                     (group.piece, group.paid, group.low) = (piece, Paid::Pot, low);
                     host.metrics.count(StoreEvent::LeaseHit);
                     let told = self.leases.told(pot_of(group.pot, piece));
                     for (place, layer) in members.enumerate() {
-                        let decision = remembered(layer.limit, told, place, left, host.now);
+                        let decision = remembered(layer.limit, said, told, place, host.now);
                         asked.answer.set(group.first + place, decision, Outcome::Admitted);
                     }
                     return group;
                 }
                 Spend::Ask => ask = ask.or(Some(piece)),
-                Spend::Denied { until, by } => {
+                Spend::Denied { until, .. } => {
                     if soonest.is_none_or(|(soonest, ..)| until < soonest) {
-                        soonest = Some((until, by, piece));
+                        soonest = Some((until, said, piece));
                     }
                 }
             }
@@ -219,17 +221,13 @@ impl Store {
             (group.piece, group.paid) = (piece, Paid::Asked);
             return group;
         }
-        let Some((until, by, piece)) = soonest else { return group };
+        let Some((_, said, piece)) = soonest else { return group };
         host.metrics.count(StoreEvent::DenialHit);
         let told = self.leases.told(pot_of(group.pot, piece));
         for (place, layer) in members.enumerate() {
-            let decision = remembered(layer.limit, told, place, 0, host.now);
-            if place == by {
-                let decision = told_again(&decision, until, host.now);
-                asked.answer.set(group.first + place, decision, denied(dry));
-            } else {
-                asked.answer.set(group.first + place, decision, spared(dry));
-            }
+            let decision = remembered(layer.limit, said, told, place, host.now);
+            let outcome = if decision.allowed { spared(dry) } else { denied(dry) };
+            asked.answer.set(group.first + place, decision, outcome);
         }
         group
     }
@@ -432,32 +430,29 @@ fn fill(
     Some(())
 }
 
-/// A decision from what the store last said: `left` units are in the pot.
+/// A limit, as a pot speaks for it: by what the store last said, and the units
+/// that are left; one of a pot's limits is denied as long as the wait is not over.
 #[inline]
 pub(super) fn remembered(
     limit: &Limit,
+    said: Spend,
     told: Option<(&[Told; TOLD], Nanos)>,
     place: usize,
-    left: u64,
     now: Nanos,
 ) -> Decision {
     let told = told.and_then(|(told, _)| told.get(place.min(TOLD - 1))).copied().unwrap_or_default();
-    Decision {
-        allowed: true,
-        limit: limit.limit(),
-        remaining: told.remaining.saturating_add(left).min(limit.burst()),
-        retry_after: 0,
-        reset_after: told.reset_at.saturating_sub(now),
-        delay: 0,
+    let (limit, burst) = (limit.limit(), limit.burst());
+    let reset_after = told.reset_at.saturating_sub(now);
+    if let Spend::Denied { until, by } = said
+        && by == place
+    {
+        let retry_after = until.saturating_sub(now).max(1);
+        let reset_after = reset_after.max(retry_after);
+        return Decision { allowed: false, limit, remaining: 0, retry_after, reset_after, delay: 0 };
     }
-}
-
-/// A denial whose wait is not over.
-#[inline]
-pub(super) fn told_again(decision: &Decision, until: Nanos, now: Nanos) -> Decision {
-    let retry_after = until.saturating_sub(now).max(1);
-    let reset_after = decision.reset_after.max(retry_after);
-    Decision { allowed: false, remaining: 0, retry_after, reset_after, ..*decision }
+    let left = if let Spend::Taken { left, .. } = said { left } else { 0 };
+    let remaining = told.remaining.saturating_add(left).min(burst);
+    Decision { allowed: true, limit, remaining, retry_after: 0, reset_after, delay: 0 }
 }
 
 /// A limit of which nothing is known.

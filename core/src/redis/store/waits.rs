@@ -7,7 +7,7 @@
 //! own call might have taken is decided without the store.
 
 use super::super::lease::{Spend, Turn, Waiter};
-use super::begin::{remembered, told_again};
+use super::begin::remembered;
 use super::flight::{Flight, Group, Paid, Phase};
 use super::{Host, Store};
 use crate::limiter::MAX_LAYERS;
@@ -89,15 +89,9 @@ impl Store {
         let Flight { groups, layers, .. } = &mut *flight;
         let Some(group) = groups.get_mut(index) else { return };
         let told = self.leases.told(group.pot());
-        let left = if let Spend::Taken { left, .. } = said { left } else { 0 };
         let mut decisions = [NONE; MAX_LAYERS];
         for (at, (room, held)) in decisions.iter_mut().zip(group.held(layers).iter().flatten()).enumerate() {
-            *room = remembered(&held.limit, told, at, left, host.now);
-            if let Spend::Denied { until, by } = said
-                && by == at
-            {
-                *room = told_again(room, until, host.now);
-            }
+            *room = remembered(&held.limit, said, told, at, host.now);
         }
         let decisions = decisions.get(..group.count).unwrap_or(&[]);
         let is_paid = matches!(said, Spend::Taken { .. });
