@@ -16,22 +16,19 @@ const RULES: &str =
     r#"{ "policies": [ { "name": "p", "store": "redis", "limits": [ { "rate": "1000000/s" } ] } ] }"#;
 
 /// What a worker sends its calls by.
-#[derive(Default)]
 struct Line {
-    is_up: bool,
+    taken: Result<(), Refused>,
     probes: Vec<u64>,
     hurried: u32,
 }
 
 impl Transport for Line {
     fn send(&mut self, _: u64, _: &Call<'_>, _: u64, _: u64) -> Result<(), Refused> {
-        if self.is_up { Ok(()) } else { Err(Refused::NotConnected) }
+        self.taken
     }
 
     fn probe(&mut self, ticket: u64, _: &[u8], _: u64, _: u64) -> Result<(), Refused> {
-        if !self.is_up {
-            return Err(Refused::NotConnected);
-        }
+        self.taken?;
         self.probes.push(ticket);
         Ok(())
     }
@@ -53,11 +50,17 @@ struct Machine<'m> {
     selection: Selection<'m>,
 }
 
+impl Worker {
+    fn refused(why: Refused) -> Worker {
+        let store = Store::new(&StoreConfig { workers: 2, ..StoreConfig::default() }).unwrap();
+        Worker { store, line: Line { taken: Err(why), probes: Vec::new(), hurried: 0 } }
+    }
+}
+
 impl Machine<'_> {
     /// A worker whose breaker is open, since so long before `now`.
     fn worker(&self, since: u64, now: u64) -> Worker {
-        let store = Store::new(&StoreConfig { workers: 2, ..StoreConfig::default() }).unwrap();
-        let mut worker = Worker { store, line: Line::default() };
+        let mut worker = Worker::refused(Refused::NotConnected);
         for _ in 0..5 {
             self.ask(&mut worker, now - since);
         }
@@ -73,7 +76,7 @@ impl Machine<'_> {
         let mut host = self.host(&mut worker.line, now);
         match worker.store.check(self.rules, &self.selection, 0, &mut host) {
             Progress::Answered(answer) => assert!(answer.allowed && answer.is_degraded(0)),
-            Progress::Waiting(_) => panic!("the breaker is open"),
+            Progress::Waiting(_) => panic!("no call is sent"),
         }
     }
 
@@ -99,7 +102,7 @@ fn what_one_worker_finds_out_the_others_try_at_once() {
     on_a_machine(|machine| {
         let now = 1_000_000 * MS;
         let (mut one, mut other) = (machine.worker(100 * MS, now), machine.worker(5 * MS, now));
-        (one.line.is_up, other.line.is_up) = (true, true);
+        (one.line.taken, other.line.taken) = (Ok(()), Ok(()));
         machine.ask(&mut other, now);
         assert!(other.line.probes.is_empty(), "its own probe is due in 95 ms");
 
@@ -122,7 +125,7 @@ fn a_connection_that_is_made_is_tried_at_once() {
     on_a_machine(|machine| {
         let now = 1_000_000 * MS;
         let mut worker = machine.worker(MS, now);
-        worker.line.is_up = true;
+        worker.line.taken = Ok(());
         let mut host = machine.host(&mut worker.line, now);
         worker.store.connected(&mut host);
         machine.tell_probe(&mut worker, now + 1);
@@ -131,5 +134,19 @@ fn a_connection_that_is_made_is_tried_at_once() {
         worker.store.connected(&mut host);
         assert!(worker.line.probes.is_empty(), "it is in use");
         assert_eq!(machine.metrics.snapshot().connected, 2);
+    });
+}
+
+#[test]
+fn want_of_room_for_a_call_is_no_fault_of_the_stores() {
+    on_a_machine(|machine| {
+        for why in [Refused::Full, Refused::TooLong] {
+            let mut worker = Worker::refused(why);
+            for _ in 0..100 {
+                machine.ask(&mut worker, 1_000_000 * MS);
+            }
+            assert_eq!(worker.store.state(), State::Closed, "{why}");
+        }
+        assert_eq!(machine.metrics.snapshot().failures, 0);
     });
 }
