@@ -4,6 +4,7 @@ pub mod envoy;
 pub mod install;
 pub mod nginx;
 pub mod oracle;
+pub mod over;
 pub mod redis;
 pub mod redis_cluster;
 pub mod redis_faults;

@@ -12,6 +12,7 @@ use tollgate_core::client::{Client, ClientConfig, Tls};
 use tollgate_core::policy::Attributes;
 use tollgate_core::redis::cluster::key_slot;
 use tollgate_tests::install::succeed;
+use tollgate_tests::over::Over;
 use tollgate_tests::redis::Server;
 use tollgate_tests::redis_cluster::Cluster;
 use tollgate_tests::redis_sentinel::Sentinel;
@@ -130,12 +131,12 @@ fn each_tenant_of_a_cluster_has_its_limit_while_slots_move() {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
+            let _over = Over(&over);
             for tenant in tenants.iter().cycle().take(30) {
                 let slot = key_slot(tenant.as_bytes()); // the tenant is the tag
                 let from = cluster.owner(slot);
                 cluster.migrate(slot, from, (from + 1) % 3, Duration::from_millis(1));
             }
-            over.store(true, Ordering::Relaxed);
         });
         for part in 0..4 {
             let (client, tenants, over) = (&client, &tenants, &over);

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use tollgate_tests::envoy::{Envoy, Setup};
 use tollgate_tests::nginx::Conn;
+use tollgate_tests::over::Over;
 use tollgate_tests::redis::Server;
 
 const CLIENTS: u64 = 16;
@@ -119,15 +120,6 @@ fn units_in_flight_of_those_who_leave_come_back() {
         thread::sleep(Duration::from_millis(100));
     }
     assert!(most.load(Ordering::Relaxed) > 0, "none was ever held");
-}
-
-/// Ends who only watches, also when something fails.
-struct Over<'o>(&'o AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// Units in flight that Redis knows of.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tollgate_tests::envoy::{Envoy, Setup};
 use tollgate_tests::nginx::Conn;
+use tollgate_tests::over::Over;
 use tollgate_tests::redis::Server;
 
 use super::support::{in_redis, statistic};
@@ -103,6 +104,7 @@ fn a_hot_restart_fails_nobody_and_redis_keeps_the_counts() {
     statistic(&old, "tollgate_store_connected", 2);
     let (port, over) = (old.port(), AtomicBool::new(false));
     let (mut new, waited, seen) = thread::scope(|scope| {
+        let end_of_load = Over(&over);
         let clients: Vec<_> = (0..4)
             .map(|_| {
                 scope.spawn(|| {
@@ -126,7 +128,7 @@ fn a_hot_restart_fails_nobody_and_redis_keeps_the_counts() {
             thread::sleep(Duration::from_millis(20));
         }
         thread::sleep(Duration::from_millis(200));
-        over.store(true, Ordering::Relaxed);
+        drop(end_of_load);
         let seen: Vec<u16> =
             clients.into_iter().flat_map(|client| client.join().expect("a client")).collect();
         (new, waited, seen)

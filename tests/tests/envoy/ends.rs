@@ -5,6 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tollgate_tests::envoy::{Envoy, Setup};
+use tollgate_tests::over::Over;
 use tollgate_tests::redis::Server;
 
 use super::support::{count, in_redis, statistic};
@@ -50,6 +51,7 @@ fn plugins_that_end_under_load_leave_nothing_behind() {
     statistic(&envoy, "tollgate_store_connected", 1);
     let (start, is_over) = (Instant::now(), AtomicBool::new(false));
     let mut admitted = thread::scope(|scope| {
+        let over = Over(&is_over);
         let clients: Vec<_> = (0..4).map(|_| scope.spawn(|| load(&envoy, &is_over))).collect();
         for seconds in 61..=63 {
             thread::sleep(Duration::from_millis(1200)); // the one before has drained: 1 s
@@ -58,7 +60,7 @@ fn plugins_that_end_under_load_leave_nothing_behind() {
         thread::sleep(Duration::from_millis(1200));
         envoy.update(&plugin("")); // and from then on nothing is fetched ahead
         thread::sleep(Duration::from_millis(500));
-        is_over.store(true, Ordering::Relaxed);
+        drop(over);
         clients.into_iter().map(|client| client.join().expect("no panic")).sum()
     });
     let end = Instant::now() + Duration::from_secs(20);

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tollgate_tests::envoy::{Setup, router, wasm};
 use tollgate_tests::nginx::Conn;
+use tollgate_tests::over::Over;
 
 use super::support::{admitted, by_user};
 
@@ -49,7 +50,7 @@ fn pages_that_another_plugin_spoils_are_begun_anew() {
             }
             times
         });
-        let _over = Over(&is_over);
+        let over = Over(&is_over);
         let end = Instant::now() + Duration::from_secs(2);
         for round in 0.. {
             let user = format!("c-{round}");
@@ -58,7 +59,7 @@ fn pages_that_another_plugin_spoils_are_begun_anew() {
                 break;
             }
         }
-        is_over.store(true, Ordering::Relaxed);
+        drop(over);
         spoiler.join().expect("no panic")
     });
     println!("the pages were spoilt {spoilt} times");
@@ -111,14 +112,5 @@ impl Module {
 impl Drop for Module {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
-    }
-}
-
-/// Ends the spoiler also when something fails.
-struct Over<'o>(&'o AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
     }
 }

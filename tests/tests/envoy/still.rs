@@ -5,6 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use tollgate_tests::envoy::{Envoy, Setup};
+use tollgate_tests::over::Over;
 use tollgate_tests::redis::Server;
 
 use super::support::{count, in_redis, statistic};
@@ -33,6 +34,7 @@ fn an_answer_that_came_while_the_worker_stood_still_is_in_time() {
     let is_over = AtomicBool::new(false);
     let sent = thread::scope(|scope| {
         let (envoy, is_over) = (&envoy, &is_over);
+        let over = Over(is_over);
         let clients: Vec<_> =
             (0..8).map(|client| scope.spawn(move || load(envoy, client, is_over))).collect();
         for _ in 0..10 {
@@ -41,7 +43,7 @@ fn an_answer_that_came_while_the_worker_stood_still_is_in_time() {
             thread::sleep(STILL);
             envoy.cont();
         }
-        is_over.store(true, Ordering::Relaxed);
+        drop(over);
         clients.into_iter().map(|client| client.join().expect("a client")).sum::<u32>()
     });
     statistic(&envoy, "tollgate_store_waiting", 0);

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use tollgate_tests::envoy::{Envoy, Setup};
 use tollgate_tests::nginx::Conn;
+use tollgate_tests::over::Over;
 use tollgate_tests::redis::Server;
 
 use super::support::{by_user, count, in_redis, statistic};
@@ -23,6 +24,7 @@ fn changed_rules_fail_no_request_and_forget_no_count() {
     }
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
+        let over = Over(&is_over);
         for thread in 0..4 {
             let (port, is_over) = (envoy.port(), &is_over);
             scope.spawn(move || {
@@ -44,7 +46,7 @@ fn changed_rules_fail_no_request_and_forget_no_count() {
             thread::sleep(Duration::from_millis(5));
         }
         println!("new limits {:?} after they were written", written.elapsed());
-        is_over.store(true, Ordering::Relaxed);
+        drop(over);
     });
     let end = Instant::now() + Duration::from_secs(10);
     let mut admitted = 0;
@@ -71,7 +73,7 @@ fn many_updates_deny_nobody_and_leave_nothing_behind() {
     let envoy = setup.start();
     let is_over = AtomicBool::new(false);
     let sent = thread::scope(|scope| {
-        let _over = Over(&is_over);
+        let over = Over(&is_over);
         let clients: Vec<_> = (0..4)
             .map(|client| {
                 let (port, is_over) = (envoy.port(), &is_over);
@@ -93,7 +95,7 @@ fn many_updates_deny_nobody_and_leave_nothing_behind() {
         let (warm, now) = (warm.expect("five"), rest.expect("twenty"));
         println!("5 updates: {warm} KiB, then 20 more: {now} KiB");
         assert!(now < warm + 16_384, "{warm} KiB, then {now} KiB");
-        is_over.store(true, Ordering::Relaxed);
+        drop(over);
         clients.into_iter().map(|client| client.join().expect("a client")).sum::<u32>()
     });
     println!("25 updates: {sent} requests, none denied");
@@ -120,15 +122,6 @@ fn updated(envoy: &Envoy, plugin: &str, rate: u32) -> u64 {
         }
         assert!(Instant::now() < end, "{stats}");
         thread::sleep(Duration::from_millis(50));
-    }
-}
-
-/// Ends the load also when something fails.
-struct Over<'o>(&'o AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
     }
 }
 

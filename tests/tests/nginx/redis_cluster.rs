@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use redis::cmd;
 use tollgate_core::redis::cluster::key_slot;
 use tollgate_tests::nginx::{Conn, Nginx};
+use tollgate_tests::over::Over;
 use tollgate_tests::redis::Server;
 use tollgate_tests::redis_cluster::Cluster;
 
@@ -80,6 +81,7 @@ fn a_thousand_tenants_have_exactly_their_limits_while_slots_move() {
     let tenants: Vec<String> = (0..1000).map(|tenant| format!("tenant-{tenant}")).collect();
     let over = AtomicBool::new(false);
     let moved = thread::scope(|scope| {
+        let stop = Over(&over);
         let mover = scope.spawn(|| {
             let mut moved = 0;
             for tenant in tenants.iter().step_by(7) {
@@ -103,7 +105,7 @@ fn a_thousand_tenants_have_exactly_their_limits_while_slots_move() {
                 assert_eq!(statuses, expected, "{tenant}");
             }
         }
-        over.store(true, Ordering::Relaxed);
+        drop(stop);
         mover.join().unwrap()
     });
     assert!(moved > 20, "{moved} slots moved under load");
@@ -151,7 +153,7 @@ fn a_master_that_dies_under_load_is_followed_to_its_replica() {
     let nginx = start(&cluster, &rules);
     let over = AtomicBool::new(false);
     let (seen, took_over, recovered) = thread::scope(|scope| {
-        let stop = Stop(&over);
+        let stop = Over(&over);
         let clients: Vec<_> = (0..CLIENTS)
             .map(|client| {
                 scope.spawn({
@@ -212,14 +214,6 @@ fn a_master_that_dies_under_load_is_followed_to_its_replica() {
 struct Seen {
     admitted: BTreeMap<String, u32>,
     waits: Vec<Duration>,
-}
-
-struct Stop<'s>(&'s AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// Half of the clients ask where all is allowed, the other half where little is.
