@@ -15,7 +15,8 @@
 //! - [`stats`]: what is counted.
 //! - [`pages`]: the blobs that the workers share.
 //! - [`redis`]: the stream to Redis; [`frames`]: its other end, which a plugin
-//!   of the role `bridge` is. [`posts`]: HTTP calls in its place.
+//!   of the role `bridge` is. [`posts`]: HTTP calls in its place. [`others`]:
+//!   what the workers tell each other of it.
 //!
 //! The ABI is used as it is, without an SDK. A VM that panics once answers
 //! 503 from then on, so nothing here may: an id that is not known, a status
@@ -42,6 +43,7 @@ mod exports;
 mod filter;
 mod frames;
 mod look;
+mod others;
 mod pages;
 mod posts;
 mod redis;

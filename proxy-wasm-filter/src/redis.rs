@@ -30,6 +30,7 @@ use tollgate_core::time::Nanos;
 
 use crate::abi::{self, Level};
 use crate::config::password;
+use crate::others::Others;
 use crate::posts::Posts;
 use crate::ticks::Ticks;
 
@@ -71,6 +72,8 @@ pub(crate) struct Redis {
     closed: u32,
     tick: u32,
     ticks: Ticks,
+    /// None where the host shares nothing.
+    others: Option<Others>,
     report: Report,
 }
 
@@ -152,6 +155,7 @@ impl Redis {
             closed: 0,
             tick: 0,
             ticks: Ticks::default(),
+            others: is_shared.then(|| Others::new(&connection.cluster)),
             report: Report::default(),
         })
     }
@@ -254,8 +258,16 @@ impl Redis {
     /// A tick has passed: what has to be done by now. The context that is set
     /// must be the plugin's.
     pub(crate) fn tick_passed(&mut self, here: &Here<'_, '_>) {
-        if self.ticks.is_look(self.tick, here.now) && !self.is_out_of_reach() {
+        let is_look = self.ticks.is_look(self.tick, here.now);
+        if self.is_out_of_reach() {
+            return; // until somebody asks
+        }
+        if is_look {
             self.engine.process(here);
+        }
+        let is_asked = self.is_asked();
+        if self.others.as_mut().is_some_and(|others| others.ask_again(is_asked)) {
+            self.engine.hurry(here);
         }
         self.process(here);
     }
@@ -310,6 +322,10 @@ impl Redis {
 
     fn is_out_of_reach(&self) -> bool {
         self.asked_at == 0 && self.closed >= TRIES && matches!(self.way, Way::Stream(None))
+    }
+
+    fn is_asked(&self) -> bool {
+        self.engine.router().is_ready() && self.engine.state() == State::Closed
     }
 
     fn disconnected(&mut self, here: &Here<'_, '_>) {
@@ -421,7 +437,6 @@ impl Redis {
         let counts = here.metrics.snapshot();
         let by_choice = [counts.fallback_local, counts.fallback_allow, counts.fallback_deny];
         self.report.fallbacks = by_choice.into_iter().fold(0, u64::saturating_add);
-        let is_well = self.engine.router().is_connected(LINK) && self.engine.state() == State::Closed;
         if self.report.fallbacks > fallbacks {
             self.report.replies = counts.replies;
             let cause = self.cause();
@@ -436,7 +451,7 @@ impl Redis {
                 );
                 (self.report.cause, self.report.told_at) = (cause, here.now);
             }
-        } else if is_well && counts.replies > self.report.replies && !self.report.cause.is_empty() {
+        } else if self.is_asked() && counts.replies > self.report.replies && !self.report.cause.is_empty() {
             abi::log(Level::Info, &format!("tollgate: Redis (cluster {:?}) is asked again", self.cluster));
             (self.report.cause, self.report.told_at) = (String::new(), here.now);
         }

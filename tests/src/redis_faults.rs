@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use redis::{Connection, cmd};
 
+use crate::over::Over;
 use crate::redis::Server;
 use crate::redis_proxy::{Proxy, Weather};
 
@@ -264,11 +265,6 @@ pub trait Gateway: Sync {
     fn client(&self, path: String, key: String) -> Box<dyn FnMut() -> Option<u16> + Send + '_>;
     /// What it says of Redis.
     fn counts(&self) -> Counts;
-
-    /// For how long some of its workers may count alone while others ask again, who count apart.
-    fn overlap(&self) -> Duration {
-        Duration::ZERO
-    }
 }
 
 /// What a gateway says of Redis.
@@ -331,7 +327,7 @@ pub fn weather(name: &str, scene: &mut Scene, gateway: &impl Gateway) -> String 
     let (over, began) = (AtomicBool::new(false), Instant::now());
     let (seen, fault_began, recovered, before, ended, last) = thread::scope(|scope| {
         // Ends the load also when something here fails.
-        let stop = Stop(&over);
+        let stop = Over(&over);
         let clients: Vec<_> = (0..POLICIES.len() * EACH)
             .map(|number| {
                 let over = &over;
@@ -373,8 +369,7 @@ pub fn weather(name: &str, scene: &mut Scene, gateway: &impl Gateway) -> String 
         assert!(others.is_empty(), "{said}: and {others:?}");
         assert!(policy.choice != "allow" || denied == 0, "{said}");
         let time = policy.rate * u64::try_from(took.as_millis()).expect("a short time") / 1000 + 1;
-        let twice = policy.rate * u64::try_from(gateway.overlap().as_millis()).expect("a short time") / 1000;
-        assert!(admitted <= policy.burst + time + policy.burst + twice, "{said}: in {took:?}");
+        assert!(admitted <= policy.burst + time + policy.burst, "{said}: in {took:?}");
         // Nobody is denied while there is room, but for the fault, or by a worker's piece of the limit.
         // On a busy machine fewer may have come than there was room for.
         let (came, room) = (admitted + denied, policy.burst.min(100));
@@ -430,14 +425,6 @@ pub fn weather(name: &str, scene: &mut Scene, gateway: &impl Gateway) -> String 
         ms(longest),
         ms(recovered)
     )
-}
-
-struct Stop<'s>(&'s AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// Redis is in use: on a busy machine it may have been away for a moment before anything happened.

@@ -120,6 +120,24 @@ fn what_one_worker_finds_out_the_others_try_at_once() {
     });
 }
 
+/// As many are open as before when one opens while another closes.
+#[test]
+fn what_one_worker_finds_out_is_heard_whatever_a_third_does() {
+    on_a_machine(|machine| {
+        let now = 1_000_000 * MS;
+        let (mut one, mut other) = (machine.worker(100 * MS, now), machine.worker(5 * MS, now));
+        (one.line.is_up, other.line.is_up) = (true, true);
+        let mut host = machine.host(&mut one.line, now);
+        one.store.handle_timeout(&mut host);
+        machine.tell_probe(&mut one, now);
+        let _third = machine.worker(0, now);
+        assert_eq!(machine.metrics.snapshot().open, 2);
+
+        machine.ask(&mut other, now + 1);
+        assert_eq!((other.line.probes.len(), other.line.hurried), (1, 1));
+    });
+}
+
 #[test]
 fn a_connection_that_is_made_is_tried_at_once() {
     on_a_machine(|machine| {

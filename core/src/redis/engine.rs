@@ -154,6 +154,14 @@ impl Engine {
         self.store.drain(&mut host);
     }
 
+    /// Another worker has found out that the store is well: what waits before
+    /// it is connected to, or asked, again need not.
+    pub fn hurry(&mut self, here: &Here<'_, '_>) {
+        self.router.hurry(here.now);
+        let (store, mut host) = self.split(here);
+        store.hurry(&mut host);
+    }
+
     /// Reads what came, and gives up what is late: after bytes came, when a
     /// connection is there or gone, and at [`poll_timeout`](Self::poll_timeout).
     pub fn process(&mut self, here: &Here<'_, '_>) {

@@ -268,9 +268,9 @@ pub struct Store {
     /// How long a probe may take: as the call that failed.
     patience: Nanos,
     was_open: bool,
-    /// How many breakers were open, those of other workers included, when this
-    /// store looked last while its own was.
-    open_seen: u64,
+    /// How often breakers had closed, those of other workers included, when this
+    /// store looked last while its own was open.
+    closed_seen: u64,
     /// This process ends: nothing is fetched ahead any more, and what comes of
     /// it yet goes back.
     drained: bool,
@@ -326,7 +326,7 @@ impl Store {
             probe_key: super::key::KeyText::default(),
             patience: 5_000_000,
             was_open: false,
-            open_seen: 0,
+            closed_seen: 0,
             drained: false,
             told_to: 0,
         })
@@ -376,9 +376,9 @@ impl Store {
         let open = self.breaker.state() != State::Closed;
         match (self.was_open, open) {
             (false, true) => {
-                metrics.count(StoreEvent::Opened);
                 metrics.count(StoreEvent::Open);
-                self.open_seen = metrics.read(StoreEvent::Open);
+                metrics.count(StoreEvent::Opened);
+                self.closed_seen = background::closed(metrics);
             }
             (true, false) => metrics.uncount(StoreEvent::Open),
             _ => {}

@@ -66,11 +66,6 @@ impl Gateway for Site {
         })
     }
 
-    /// Each worker has a breaker of its own, which looks every 500 ms at the latest.
-    fn overlap(&self) -> Duration {
-        Duration::from_millis(500)
-    }
-
     fn counts(&self) -> Counts {
         let stats = self.0.admin("/stats?filter=wasmcustom.tollgate.store");
         let of = |name: &str| count(&stats, &format!("store.{name}"));

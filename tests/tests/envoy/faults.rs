@@ -2,15 +2,17 @@
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use tollgate_tests::envoy::{Envoy, Setup};
 use tollgate_tests::nginx::Conn;
+use tollgate_tests::over::Over;
 use tollgate_tests::redis::Server;
 use tollgate_tests::redis_proxy::Proxy;
 
-use super::support::{in_post, in_redis, statistic};
+use super::support::{count, in_post, in_redis, statistic};
 
 /// Statuses of so many requests on one connection: admitted, denied. Anything else fails the test.
 fn load(envoy: &Envoy, requests: u64, user: &str) -> (u64, u64) {
@@ -135,6 +137,52 @@ fn a_redis_that_is_killed_and_comes_back_empty_is_asked_again() {
 }
 
 /// Sentinel ends the connections of a master that it makes a replica: `CLIENT KILL TYPE normal`.
+/// As long as some workers ask Redis and some count alone, both together admit twice the rate: what
+/// one finds out, the others try at once, and wait no longer for the end of a wait of their own, which
+/// is up to 500 ms away. They tell it ten times a second: 50 ms each time are only that.
+#[test]
+fn workers_ask_redis_again_together() {
+    let mut server = Server::start(&[]);
+    let more = r#", "on_store_error": "local", "timeout": "50ms""#;
+    let plugin = in_redis(r#"{ "rate": "1000/s" }"#, more, r#", "workers": 4"#);
+    let envoy = Setup::new(&plugin).redis(server.port()).concurrency(4).start();
+    statistic(&envoy, "tollgate_store_connected", 4);
+    let open = || count(&envoy.admin("/stats?filter=wasmcustom.tollgate.store"), "store.breaker_open");
+    let over = AtomicBool::new(false);
+    let spans: Vec<Duration> = thread::scope(|scope| {
+        for user in ["a", "b", "c", "d"].repeat(4) {
+            let (over, envoy) = (&over, &envoy);
+            scope.spawn(move || {
+                while !over.load(Ordering::Relaxed) {
+                    load(envoy, 1, user);
+                    thread::sleep(Duration::from_millis(5));
+                }
+            });
+        }
+        let _stop = Over(&over); // also when something here fails
+        let mut round = || {
+            server.kill();
+            thread::sleep(Duration::from_secs(2)); // their waits have grown
+            assert_eq!(open(), 4, "all workers do without it");
+            server.restart();
+            let mut first = None;
+            loop {
+                let (open, now) = (open(), Instant::now());
+                if open < 4 {
+                    first = first.or(Some(now));
+                }
+                if let Some(first) = first.filter(|_| open == 0) {
+                    return now - first;
+                }
+                assert!(first.is_none_or(|first| now < first + Duration::from_secs(10)), "{open} are open");
+                thread::sleep(Duration::from_millis(5));
+            }
+        };
+        (0..4).map(|_| round()).collect()
+    });
+    assert!(spans.iter().sum::<Duration>() < Duration::from_millis(500), "{spans:?}");
+}
+
 #[test]
 fn a_master_that_sentinel_replaces_is_followed() {
     let (old, new) = (Server::start(&[]), Server::start(&[]));

@@ -12,7 +12,7 @@ use super::flight::{Group, Held, NOBODY, PROBE};
 use super::{Host, Store};
 use crate::key::Fingerprint;
 use crate::limit::{Algorithm, Limit};
-use crate::metrics::StoreEvent;
+use crate::metrics::{StoreEvent, StoreMetrics};
 use crate::table::Hold;
 use crate::time::Nanos;
 
@@ -100,12 +100,12 @@ impl Store {
     /// is well for this one too: as long as some count in it and some alone,
     /// they admit twice what they should.
     pub(super) fn look_around(&mut self, host: &mut Host<'_, '_>) {
-        let open = host.metrics.read(StoreEvent::Open);
-        if open < self.open_seen {
+        let closed = closed(host.metrics);
+        if closed > self.closed_seen {
+            self.closed_seen = closed;
             host.transport.hurry(host.now);
             self.hurry(host);
         }
-        self.open_seen = open;
     }
 
     fn probe_if_due(&mut self, host: &mut Host<'_, '_>) {
@@ -217,6 +217,13 @@ impl Store {
         }
         sent.is_ok()
     }
+}
+
+/// How often breakers have closed, of all workers: how many are open says
+/// nothing, as one may open while another closes.
+pub(super) fn closed(metrics: &StoreMetrics) -> u64 {
+    let opened = metrics.read(StoreEvent::Opened); // first: what opens then is not taken for closed
+    opened.saturating_sub(metrics.read(StoreEvent::Open))
 }
 
 /// Units in flight that the store counts: what is needed to release them.
