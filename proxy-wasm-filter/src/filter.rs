@@ -210,8 +210,11 @@ impl Filter {
     }
 
     fn tell(&mut self) {
-        let pages = [self.pages.evicted(), self.pages.conflicts()];
-        self.stats.tell(&self.metrics.snapshot(), pages, self.clock.latest());
+        let (counts, now) = (self.metrics.snapshot(), self.clock.latest());
+        if let Some(redis) = &mut self.counts.redis {
+            redis.tell(&self.rules, &counts, now);
+        }
+        self.stats.tell(&counts, [self.pages.evicted(), self.pages.conflicts()], now);
     }
 
     /// A message came on the stream.

@@ -18,6 +18,7 @@
 //! wait that grows. Without the bridge, HTTP calls are the connection:
 //! [`Posts`] says how.
 
+use tollgate_core::metrics::StoreSnapshot;
 use tollgate_core::policy::plugin::{Connection, Transport};
 use tollgate_core::policy::{Answer, Rules, Selection};
 use tollgate_core::redis::breaker::State;
@@ -289,7 +290,6 @@ impl Redis {
             Way::Posts(_) => self.post(here),
         }
         self.pace(here.now);
-        self.tell(here);
     }
 
     /// Is there something to do in the plugin's context that cannot wait for
@@ -306,6 +306,37 @@ impl Redis {
             Way::Posts(posts) => posts.has_room(),
         };
         self.tick != BUSY_TICK || may_send && !self.engine.router_mut().poll_transmit(LINK).is_empty()
+    }
+
+    /// Says in the log why requests are decided without Redis, once for each
+    /// cause, and when they no longer are. Where there are no requests, as on
+    /// Envoy's main thread, there is nothing to say.
+    pub(crate) fn tell(&mut self, rules: &Rules, counts: &StoreSnapshot, now: Nanos) {
+        let Report { fallbacks, looked_at, told_at, .. } = self.report;
+        if now.saturating_sub(looked_at) < REPORT_INTERVAL {
+            return;
+        }
+        self.report.looked_at = now;
+        let by_choice = [counts.fallback_local, counts.fallback_allow, counts.fallback_deny];
+        self.report.fallbacks = by_choice.into_iter().fold(0, u64::saturating_add);
+        if self.report.fallbacks > fallbacks {
+            self.report.replies = counts.replies;
+            let cause = self.cause(rules);
+            if cause != self.report.cause && now.saturating_sub(told_at) >= LOG_INTERVAL {
+                abi::log(
+                    Level::Warn,
+                    &format!(
+                        "tollgate: policies are decided without Redis (cluster {:?}), as their \
+                         on_store_error says: {cause}",
+                        self.cluster
+                    ),
+                );
+                (self.report.cause, self.report.told_at) = (cause, now);
+            }
+        } else if self.is_asked() && counts.replies > self.report.replies && !self.report.cause.is_empty() {
+            abi::log(Level::Info, &format!("tollgate: Redis (cluster {:?}) is asked again", self.cluster));
+            (self.report.cause, self.report.told_at) = (String::new(), now);
+        }
     }
 
     fn take(&mut self, bytes: &[u8], here: &Here<'_, '_>) {
@@ -425,44 +456,16 @@ impl Redis {
         }
     }
 
-    /// Says in the log why requests are decided without Redis, once for each
-    /// cause, and when they no longer are. Where there are no requests, as on
-    /// Envoy's main thread, there is nothing to say.
-    fn tell(&mut self, here: &Here<'_, '_>) {
-        let Report { fallbacks, looked_at, told_at, .. } = self.report;
-        if here.now.saturating_sub(looked_at) < REPORT_INTERVAL {
-            return;
-        }
-        self.report.looked_at = here.now;
-        let counts = here.metrics.snapshot();
-        let by_choice = [counts.fallback_local, counts.fallback_allow, counts.fallback_deny];
-        self.report.fallbacks = by_choice.into_iter().fold(0, u64::saturating_add);
-        if self.report.fallbacks > fallbacks {
-            self.report.replies = counts.replies;
-            let cause = self.cause();
-            if cause != self.report.cause && here.now.saturating_sub(told_at) >= LOG_INTERVAL {
-                abi::log(
-                    Level::Warn,
-                    &format!(
-                        "tollgate: policies are decided without Redis (cluster {:?}), as their \
-                         on_store_error says: {cause}",
-                        self.cluster
-                    ),
-                );
-                (self.report.cause, self.report.told_at) = (cause, here.now);
-            }
-        } else if self.is_asked() && counts.replies > self.report.replies && !self.report.cause.is_empty() {
-            abi::log(Level::Info, &format!("tollgate: Redis (cluster {:?}) is asked again", self.cluster));
-            (self.report.cause, self.report.told_at) = (String::new(), here.now);
-        }
-    }
-
     /// In words: what went wrong last, and what Redis itself said of it.
-    fn cause(&self) -> String {
+    fn cause(&self, rules: &Rules) -> String {
         let mut cause = match self.engine.trouble() {
             Some(name) => name.replace('_', " "),
             None => "not connected before, or more wait than may".to_owned(),
         };
+        if let Some(policy) = self.engine.trouble_policy().and_then(|policy| rules.policies().get(policy)) {
+            cause.push_str(", for a key of policy ");
+            cause.push_str(policy.name());
+        }
         let words = self.engine.words();
         if !words.is_empty() {
             cause = format!("{cause} ({})", words.escape_ascii());

@@ -80,6 +80,8 @@ struct Trouble {
     name: &'static str,
     /// Of a connection that was given up: the server's words are this link's.
     link: Option<usize>,
+    /// It is about one key, of this policy.
+    policy: Option<usize>,
 }
 
 impl Engine {
@@ -199,7 +201,9 @@ impl Engine {
                     let failure = Failure::of(&why);
                     if why != Why::NotReady {
                         // What became of the connection says more.
-                        self.trouble = Some(Trouble { name: why.name(), link: None });
+                        let is_of_key = failure == Failure::Key;
+                        let policy = is_of_key.then(|| self.store.policy_of(ticket)).flatten();
+                        self.trouble = Some(Trouble { name: why.name(), link: None, policy });
                     }
                     let (store, mut host) = self.split(here);
                     store.failed(ticket, failure, &mut host);
@@ -225,7 +229,7 @@ impl Engine {
         if let Some(Action::Close { link, why }) = action
             && why != Why::Left
         {
-            self.trouble = Some(Trouble { name: why.name(), link: Some(link) });
+            self.trouble = Some(Trouble { name: why.name(), link: Some(link), policy: None });
         }
         action
     }
@@ -234,7 +238,7 @@ impl Engine {
     /// opened, is remembered.
     pub fn handle_disconnected(&mut self, link: usize, now: Nanos) {
         let name = if self.router.is_connected(link) { Why::Disconnected.name() } else { "not_connected" };
-        self.trouble = Some(Trouble { name, link: None });
+        self.trouble = Some(Trouble { name, link: None, policy: None });
         self.router.handle_disconnected(link, now);
     }
 
@@ -243,6 +247,14 @@ impl Engine {
     #[must_use]
     pub fn trouble(&self) -> Option<&'static str> {
         self.trouble.map(|trouble| trouble.name)
+    }
+
+    /// Whose key it is that the [`trouble`](Self::trouble) is about, where it is
+    /// about one: a policy, by its place among the rules'. Others are not
+    /// affected.
+    #[must_use]
+    pub fn trouble_policy(&self) -> Option<usize> {
+        self.trouble.and_then(|trouble| trouble.policy)
     }
 
     /// The server's own words about the [`trouble`](Self::trouble), up to 128
@@ -254,7 +266,7 @@ impl Engine {
         match self.trouble {
             Some(trouble) if SILENT.iter().any(|why| why.name() == trouble.name) => &[],
             Some(Trouble { link: Some(link), .. }) => router.last_error(link),
-            Some(Trouble { name, link: None }) => {
+            Some(Trouble { name, link: None, .. }) => {
                 let mut all = (0..router.links()).map(|link| router.last_error(link));
                 all.find(|words| !words.is_empty() && Why::of(words).name() == name).unwrap_or_default()
             }

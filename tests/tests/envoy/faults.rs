@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tollgate_tests::envoy::{Envoy, Setup};
+use tollgate_tests::envoy::{Envoy, Setup, redis_at};
 use tollgate_tests::nginx::Conn;
 use tollgate_tests::over::Over;
 use tollgate_tests::redis::Server;
@@ -40,6 +40,46 @@ fn without_a_bridge_each_policy_does_what_it_says() {
     for (choice, admitted) in CHOICES {
         let envoy = Setup::new(&plugin(choice)).start(); // there is no such cluster
         assert_eq!(load(&envoy, 40, "a"), (admitted, 40 - admitted), "{choice}");
+    }
+}
+
+/// What lies there is not the filter's: whose key it is the log says, and the others are asked.
+#[test]
+fn a_key_that_is_something_else_is_told_by_its_policy() {
+    let server = Server::start(&[]);
+    let policy = |name: &str| {
+        format!(
+            r#"{{ "name": "{name}", "match": {{ "path": "/{name}" }}, "key": ["user"], "store": "redis",
+                 "on_store_error": "deny", "timeout": "2s", "limits": [ {{ "rate": "20/d" }} ] }}"#
+        )
+    };
+    let plugin = format!(
+        r#"{{ "redis": {{ "cluster": "tollgate_bridge" }}, "rules": {{
+             "identity": {{ "user": {{ "header": "x-user" }} }}, "policies": [ {}, {} ] }} }}"#,
+        policy("first"),
+        policy("second")
+    );
+    let () = redis::cmd("LPUSH")
+        .arg(&["tg:{a}:second", "mine"])
+        .query::<()>(&mut server.connection())
+        .expect("a list");
+    for setup in [
+        Setup::new(&plugin).redis(server.port()),
+        Setup::new(&plugin).redis_proxy(redis_at(server.port()), 1000),
+    ] {
+        let envoy = setup.start();
+        statistic(&envoy, "tollgate_store_connected", 1);
+        let status = |path: &str, user: &str| envoy.get(path, &[("x-user", user)]).status;
+        let end = Instant::now() + Duration::from_secs(20);
+        while !envoy.log().contains("on_store_error says: wrong type, for a key of policy second\n") {
+            assert!(Instant::now() < end, "{}", envoy.log());
+            assert_eq!(
+                [status("/second", "a"), status("/second", "b"), status("/first", "a")],
+                [503, 200, 200]
+            );
+            thread::sleep(Duration::from_millis(500));
+        }
+        statistic(&envoy, "tollgate_store_breaker_open", 0);
     }
 }
 

@@ -427,6 +427,14 @@ impl Store {
         (is_its_own && group.paid == Paid::Asked).then_some((place, index))
     }
 
+    /// The policy that a call under way is of, by its place among the rules'.
+    pub(in crate::redis) fn policy_of(&self, ticket: u64) -> Option<usize> {
+        let (place, index) = self.asked_by(ticket)?;
+        let flight = self.flight(place)?;
+        let layer = flight.layers.get(flight.groups.get(index)?.first)?;
+        layer.as_ref().map(|held| held.policy)
+    }
+
     fn note_failure(&mut self, group: &Group, started: Nanos, host: &mut Host<'_, '_>) {
         self.breaker.failed(host.now);
         self.probe_key = group.text.probe();
