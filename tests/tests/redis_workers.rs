@@ -126,7 +126,7 @@ fn what_one_worker_finds_out_is_heard_whatever_a_third_does() {
     on_a_machine(|machine| {
         let now = 1_000_000 * MS;
         let (mut one, mut other) = (machine.worker(100 * MS, now), machine.worker(5 * MS, now));
-        (one.line.is_up, other.line.is_up) = (true, true);
+        (one.line.taken, other.line.taken) = (Ok(()), Ok(()));
         let mut host = machine.host(&mut one.line, now);
         one.store.handle_timeout(&mut host);
         machine.tell_probe(&mut one, now);

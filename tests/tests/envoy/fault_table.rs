@@ -7,7 +7,7 @@
 //! connection to a master that became a replica until that ends it, as Sentinel makes it do
 //! (`faults::a_master_that_sentinel_replaces_is_followed`).
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::json;
 use tollgate_tests::envoy::{Envoy, Setup, redis_at};
