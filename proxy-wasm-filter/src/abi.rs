@@ -114,6 +114,7 @@ imports! { "env":
     fn proxy_set_buffer_bytes(kind: u32, start: usize, size: usize, data: *const u8, len: usize);
     fn proxy_continue_stream(stream: u32);
     fn proxy_set_effective_context(context: u32);
+    fn proxy_done();
     fn proxy_grpc_stream(
         service: *const u8, service_len: usize, name: *const u8, name_len: usize, method: *const u8,
         method_len: usize, metadata: *const u8, metadata_len: usize, token: *mut u32
@@ -227,6 +228,15 @@ pub(crate) fn set_buffer(which: Buffer, old: usize, bytes: &[u8]) -> Result<(), 
 pub(crate) fn set_context(context: u32) -> Result<(), Status> {
     // SAFETY: no memory is passed.
     done(unsafe { proxy_set_effective_context(context) })
+}
+
+/// The plugin whose context is set needs no more time.
+///
+/// # Errors
+/// It had asked for none.
+pub(crate) fn end_plugin() -> Result<(), Status> {
+    // SAFETY: no memory is passed.
+    done(unsafe { proxy_done() })
 }
 
 /// Lets a request go on that was made to wait.

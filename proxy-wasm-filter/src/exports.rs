@@ -39,7 +39,7 @@ fn catch_up(vm: &mut Vm) {
     let later = LATER.try_with(|later| later.try_borrow_mut().map(|mut later| take(&mut *later)));
     later.into_iter().flatten().flatten().for_each(|life| match life {
         Life::Begins { context, parent } => vm.create(context, parent),
-        Life::Ends { context } => vm.delete(context),
+        Life::Ends { context } => _ = vm.end(context),
     });
 }
 
@@ -139,14 +139,14 @@ pub(crate) extern "C" fn proxy_on_response_headers(context: u32, _: usize, _: u3
     Action::Continue as u32
 }
 
-/// A request is over, however it ended; or a plugin is.
+/// A request is over, however it ended; or a plugin is, which may ask for time
+/// by 0 and says itself when it is done. After this `proxy_on_delete` would
+/// tell nothing new.
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn proxy_on_delete(context: u32) {
-    let is_done = with(false, |vm| {
-        vm.delete(context);
-        true
-    });
-    if !is_done {
+pub(crate) extern "C" fn proxy_on_done(context: u32) -> u32 {
+    let is_done = with(None, |vm| Some(vm.end(context)));
+    if is_done.is_none() {
         later(Life::Ends { context });
     }
+    u32::from(is_done.unwrap_or(true))
 }

@@ -21,11 +21,15 @@ use crate::stats::Stats;
 
 /// Leases are looked through so often, in milliseconds.
 const TICK: u32 = 100;
+/// So long a plugin that ends waits for answers at most: 2 s.
+const PATIENCE: Nanos = 2_000_000_000;
 
 /// A plugin's rules and counts, as one worker has them.
 #[derive(Debug)]
 pub(crate) struct Filter {
     context: u32,
+    /// When it began to end; none while it goes on.
+    ended_at: Option<Nanos>,
     rules: Rules,
     wanted: Wanted,
     counts: Counts,
@@ -177,6 +181,7 @@ impl Filter {
         let (wanted, stats, text) = (Wanted::new(&rules), Stats::new(&rules), vec![0; LIST_SIZE]);
         Ok(Filter {
             context,
+            ended_at: None,
             wanted,
             counts,
             pages,
@@ -336,33 +341,37 @@ impl Filter {
         self.counts.give_back(&self.rules, &selection, ours, request.asked_at, &here);
     }
 
-    /// May that one, which goes on, give back what this one holds?
-    pub(crate) fn is_heir(&self, other: &Filter) -> bool {
-        let redis = self.counts.redis.as_ref().zip(other.counts.redis.as_ref());
-        redis.is_some_and(|(redis, other)| redis.is_heir(other))
-    }
-
-    /// The plugin ends: what it fetched ahead goes back, by its heir's stream
-    /// if it has one.
-    pub(crate) fn end(&mut self, heir: Option<&mut Filter>) {
-        let mut heir = heir.filter(|heir| abi::set_context(heir.context).is_ok());
-        let other = heir.as_mut().and_then(|heir| heir.counts.redis.as_deref_mut());
+    /// The plugin ends: what it fetched ahead goes back, and what is under way
+    /// may bring more. When that is, is told.
+    pub(crate) fn end(&mut self) -> Nanos {
         self.step(|counts, here| {
             if let Some(workers) = &mut counts.workers {
                 workers.drain(&here.pages());
             }
             if let Some(redis) = &mut counts.redis {
-                redis.drain(other, &here.redis());
+                redis.drain(&here.redis());
             }
         });
-        if let Some(heir) = heir {
-            heir.flush();
-            let _ = abi::set_context(self.context); // it ends in any case
-        } else {
-            self.flush();
-        }
+        self.flush();
+        self.ended_at = Some(self.clock.latest());
         self.tell();
         self.stats.end();
+        self.clock.latest()
+    }
+
+    /// It ends, and waits for nothing more.
+    pub(crate) fn has_ended(&self) -> bool {
+        let is_settled = self.counts.redis.as_ref().is_none_or(|redis| redis.is_settled());
+        self.ended_at.is_some() && is_settled || self.is_over(PATIENCE, self.clock.latest())
+    }
+
+    /// It ends, and was not called since.
+    pub(crate) fn is_lost(&self, now: Nanos) -> bool {
+        self.is_over(2 * PATIENCE, now)
+    }
+
+    fn is_over(&self, after: Nanos, now: Nanos) -> bool {
+        self.ended_at.is_some_and(|at| now.saturating_sub(at) >= after)
     }
 
     /// As [`flush`](Self::flush), from the context of a request.

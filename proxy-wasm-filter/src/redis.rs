@@ -198,21 +198,14 @@ impl Redis {
         self.engine.release(hold, here);
     }
 
-    /// May this one give back by that one's stream? What is sent on a stream
-    /// right before its plugin ends may not arrive.
-    pub(crate) fn is_heir(&self, other: &Redis) -> bool {
-        let is_stream = |redis: &Redis| matches!(redis.way, Way::Stream(_));
-        self.cluster == other.cluster
-            && is_stream(self) == is_stream(other)
-            && other.engine.router().is_connected(LINK)
+    /// What is fetched goes back.
+    pub(crate) fn drain(&mut self, here: &Here<'_, '_>) {
+        self.engine.drain(here);
     }
 
-    /// What is fetched goes back, by another's stream if there is one.
-    pub(crate) fn drain(&mut self, heir: Option<&mut Redis>, here: &Here<'_, '_>) {
-        match heir {
-            Some(heir) => self.engine.drain_by(&mut heir.engine, here),
-            None => self.engine.drain(here),
-        }
+    /// Is all that was sent answered?
+    pub(crate) fn is_settled(&self) -> bool {
+        self.engine.router().waiting() == 0
     }
 
     /// A message came: bytes of Redis's; none when they are too many to be.

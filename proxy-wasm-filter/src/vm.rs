@@ -133,6 +133,10 @@ impl Vm {
             let _ = abi::set_context(context); // it is the plugin that is called
         }
         filter.flush();
+        if filter.has_ended() {
+            self.plugins.remove(context);
+            let _ = abi::end_plugin(); // the host may not have waited
+        }
     }
 
     pub(crate) fn request(&mut self, context: u32, count: usize) -> Action {
@@ -187,20 +191,21 @@ impl Vm {
         }
     }
 
-    pub(crate) fn delete(&mut self, context: u32) {
-        if let Some((parent, mut request)) = self.requests.remove(context) {
-            if request.is_open()
-                && let Some(Plugin::Filter(filter)) = self.plugins.find(parent)
-            {
-                filter.over(context, &request);
-            }
-            request.clear();
-            if self.spare.len() < SPARE {
-                self.spare.push(request);
-            }
-        } else if let Some(Plugin::Filter(mut filter)) = self.plugins.remove(context) {
-            filter.end(self.plugins.heir(&filter));
+    /// A context is over; false of a plugin that has to wait for answers.
+    pub(crate) fn end(&mut self, context: u32) -> bool {
+        let Some((parent, mut request)) = self.requests.remove(context) else {
+            return self.plugins.end(context);
+        };
+        if request.is_open()
+            && let Some(Plugin::Filter(filter)) = self.plugins.find(parent)
+        {
+            filter.over(context, &request);
         }
+        request.clear();
+        if self.spare.len() < SPARE {
+            self.spare.push(request);
+        }
+        true
     }
 }
 
@@ -223,17 +228,21 @@ impl Plugins {
         self.0.get_mut(place).map(|(_, plugin)| plugin)
     }
 
-    fn remove(&mut self, context: u32) -> Option<Plugin> {
-        let place = self.place(context);
-        (place < self.0.len()).then(|| self.0.remove(place).1)
+    fn remove(&mut self, context: u32) {
+        self.0.retain(|(number, _)| *number != context);
     }
 
-    /// The newest one that may give back what this one holds.
-    fn heir(&mut self, of: &Filter) -> Option<&mut Filter> {
-        self.0.iter_mut().rev().find_map(|(_, plugin)| match plugin {
-            Plugin::Filter(filter) if of.is_heir(filter) => Some(&mut **filter),
-            _ => None,
-        })
+    fn end(&mut self, context: u32) -> bool {
+        if let Some(Plugin::Filter(filter)) = self.find(context) {
+            let now = filter.end();
+            if !filter.has_ended() {
+                // Of two that end and have one configuration, Envoy forgets the first.
+                self.0.retain(|(_, plugin)| !matches!(plugin, Plugin::Filter(filter) if filter.is_lost(now)));
+                return false;
+            }
+        }
+        self.remove(context);
+        true
     }
 
     /// Behind all if it is not there.

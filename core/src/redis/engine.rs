@@ -17,8 +17,7 @@ use super::cluster::{Action, Router, RouterConfig};
 use super::link::{Event, LinkError, MAX_INTEGERS, Refused, Why};
 use super::script::Call;
 use super::store::{
-    AnsweredLayer, Failure, Host, NOBODY, Pending, Progress, Store, StoreConfig, StoreError, Transport,
-    is_asked_by,
+    AnsweredLayer, Failure, Host, Pending, Progress, Store, StoreConfig, StoreError, Transport, is_asked_by,
 };
 use crate::local::LocalStore;
 use crate::metrics::StoreMetrics;
@@ -146,14 +145,6 @@ impl Engine {
     pub fn drain(&mut self, here: &Here<'_, '_>) {
         let (store, mut host) = self.split(here);
         store.drain(&mut host);
-    }
-
-    /// As [`drain`](Self::drain), by the links of another engine, which goes on:
-    /// where those of this one end at once. What is answered is nobody's.
-    pub fn drain_by(&mut self, heir: &mut Engine, here: &Here<'_, '_>) {
-        let transport = &mut Unheard(&mut heir.router);
-        let mut host = Host { table: here.table, metrics: here.metrics, transport, now: here.now };
-        self.store.drain(&mut host);
     }
 
     /// Another worker has found out that the store is well: what waits before
@@ -325,19 +316,6 @@ impl Transport for Router {
 
     fn hurry(&mut self, now: Nanos) {
         Router::hurry(self, now);
-    }
-}
-
-/// Links whose answers are for nobody.
-struct Unheard<'r>(&'r mut Router);
-
-impl Transport for Unheard<'_> {
-    fn send(&mut self, _: u64, call: &Call<'_>, deadline: Nanos, now: Nanos) -> Result<(), Refused> {
-        self.0.send(NOBODY, call, deadline, now)
-    }
-
-    fn probe(&mut self, _: u64, _: &[u8], _: Nanos, _: Nanos) -> Result<(), Refused> {
-        Err(Refused::NotConnected)
     }
 }
 

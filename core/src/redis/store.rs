@@ -51,7 +51,6 @@ mod untold;
 mod waits;
 
 pub(crate) use begin::One;
-pub(super) use flight::NOBODY;
 pub use refusal::{Refusal, RefusalReason, Uncountable, accepts, refusal};
 
 /// Who carries calls to the store: a link, a router of links, a pool of

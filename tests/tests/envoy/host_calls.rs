@@ -101,7 +101,7 @@ fn calls(log: &str) -> Vec<Calls> {
             }
         } else if told.starts_with("[host<-vm]") {
             *depth = depth.saturating_sub(1);
-            if *depth == 0 && told.contains("proxy_on_delete") {
+            if *depth == 0 && told.contains("proxy_on_done") {
                 ended.extend(under_way.remove(context));
             }
         }
