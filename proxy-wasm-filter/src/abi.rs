@@ -13,7 +13,7 @@ pub(crate) struct Status(pub(crate) u32);
 
 const OK: u32 = 0;
 const NOT_FOUND: u32 = 1;
-const CAS_MISMATCH: u32 = 8;
+pub(crate) const CAS_MISMATCH: u32 = 8;
 
 /// How loud a line of the log is.
 #[derive(Clone, Copy, Debug)]

@@ -49,7 +49,7 @@ impl Blobs for HostPages {
 /// the first.
 pub(crate) fn seed(zone: &str) -> Result<Seed, abi::Status> {
     let key = format!("tollgate/{zone}/seed");
-    let mut error = abi::Status(0);
+    let mut error = abi::Status(abi::CAS_MISMATCH);
     for _ in 0..8 {
         let version = match abi::shared(key.as_bytes())? {
             Some((bytes, version)) => match bytes.as_slice().try_into().map(u128::from_le_bytes) {
