@@ -661,7 +661,10 @@ typedef struct tollgate_attributes {
     tollgate_bytes method;
     /** Without a port. */
     tollgate_bytes host;
-    /** Without the query. */
+    /**
+     * Without the query, decoded and normalised: as the client sent it, it is
+     * the client's to choose which rules match (tollgate_http_path).
+     */
     tollgate_bytes path;
     /**
      * The address of who opened the connection, as text such as "192.0.2.1"
@@ -950,6 +953,23 @@ tollgate_status tollgate_http_missing_problem(const char *missing,
                                               char *buffer,
                                               size_t size,
                                               size_t *len);
+
+/**
+ * Makes of a request's target, as the client sent it, the path that rules
+ * match, as NGINX does: without query and fragment, percent signs decoded
+ * once, `.` and `..` resolved, slashes merged. Without this, `/x/../login`
+ * would not be under the limit of `/login`.
+ *
+ * `path` is never longer than the target, does not end with NUL, and has room
+ * for `size` >= `len` bytes, apart from the target's. Any bytes are legal; a
+ * whole address, as proxies are sent, has to be without its scheme and host.
+ * Errors: TOLLGATE_ERR_SIZE. Thread-safe.
+ */
+tollgate_status tollgate_http_path(const char *target,
+                                   size_t len,
+                                   char *path,
+                                   size_t size,
+                                   size_t *path_len);
 
 /**
  * Is it a gRPC request, by the value of its Content-Type? `*is` is 1 or 0.

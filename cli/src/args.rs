@@ -121,7 +121,7 @@ pub(crate) struct ExplainArgs {
     /// The method
     #[arg(long, default_value = "GET", value_name = "METHOD")]
     pub(crate) method: String,
-    /// The path; what follows a ? is left out
+    /// The path as a client may send it: `//login?x` is /login
     #[arg(long, default_value = "/", value_name = "PATH")]
     pub(crate) path: String,
     /// The host

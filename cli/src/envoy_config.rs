@@ -247,6 +247,8 @@ filter_chains:
       "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
       stat_prefix: front
       use_remote_address: true # else any client's X-Forwarded-For is believed
+      normalize_path: true # as the filter does for the rules' `path`: else `/x/../login` is no route's `/login`
+      merge_slashes: true
       route_config:
         virtual_hosts:
         - name: all

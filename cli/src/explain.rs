@@ -19,11 +19,12 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<ExitCode, Failure> {
         args.headers.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_bytes())
     };
     let headers: Vec<_> = rules.headers().iter().map(find).collect();
+    let mut scratch = Vec::new();
     let request = Attributes {
         route: args.route.as_bytes(),
         method: args.method.as_bytes(),
         host: args.host.as_bytes(),
-        path: args.path.split('?').next().unwrap_or("").as_bytes(),
+        path: tollgate_core::replay::path(args.path.as_bytes(), &mut scratch),
         peer: args.peer,
         headers: &headers,
     };

@@ -21,9 +21,11 @@ use crate::time::{NEVER, Nanos, SECOND, whole_seconds};
 
 mod grpc;
 mod missing;
+mod target;
 
 pub use grpc::{grpc_denial, grpc_missing, grpc_status, is_grpc};
 pub use missing::{missing_fields, missing_problem};
+pub use target::{make_path, plain_path, without_query};
 
 /// The most fields of one answer.
 pub const MAX_FIELDS: usize = 4;

@@ -45,7 +45,7 @@ static uint32_t serve(const char *method, const char *path, const char *peer, co
     memset(&request, 0, sizeof request);
     request.struct_size = sizeof request;
     request.method = bytes(method);
-    request.path = bytes(path);
+    request.path = bytes(path); /* of a real request's target: by tollgate_http_path */
     request.peer = bytes(peer);
     request.headers = headers;
     request.header_count = 1;

@@ -187,6 +187,37 @@ pub unsafe extern "C" fn tollgate_http_missing_problem(
     })
 }
 
+/// Makes of a request's target, as the client sent it, the path that rules
+/// match, as NGINX does: without query and fragment, percent signs decoded
+/// once, `.` and `..` resolved, slashes merged. Without this, `/x/../login`
+/// would not be under the limit of `/login`.
+///
+/// `path` is never longer than the target, does not end with NUL, and has room
+/// for `size` >= `len` bytes, apart from the target's. Any bytes are legal; a
+/// whole address, as proxies are sent, has to be without its scheme and host.
+/// Errors: TOLLGATE_ERR_SIZE. Thread-safe.
+///
+/// # Safety
+/// The pointers lead to what their types say, `target` to `len` bytes, `path`
+/// to `size`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tollgate_http_path(
+    target: *const c_char,
+    len: usize,
+    path: *mut c_char,
+    size: usize,
+    path_len: *mut usize,
+) -> tollgate_status {
+    run(|| {
+        // SAFETY: the caller's contract.
+        let (target, path, path_len) = unsafe {
+            (inputs(target.cast::<u8>(), len)?, outputs(path.cast::<u8>(), size)?, output(path_len)?)
+        };
+        path_len.write(path.make(target, http::make_path).ok_or(TOLLGATE_ERR_SIZE)?);
+        Ok(())
+    })
+}
+
 /// Is it a gRPC request, by the value of its Content-Type? `*is` is 1 or 0.
 /// Its denials are of HTTP status 200, without a body, and with the fields of
 /// tollgate_http_grpc. Thread-safe.

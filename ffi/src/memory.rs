@@ -116,6 +116,19 @@ impl Outputs<u8> {
         true
     }
 
+    /// Copies bytes to the start of the room and makes of them what stays
+    /// there, which is as long as is said; none if they do not fit.
+    pub(crate) fn make(&self, bytes: &[u8], make: impl FnOnce(&mut [u8]) -> usize) -> Option<usize> {
+        if !self.copy(bytes) {
+            return None;
+        }
+        if bytes.is_empty() {
+            return Some(0);
+        }
+        // SAFETY: so many bytes of the caller's room were written just now, and nobody else has them.
+        Some(make(unsafe { core::slice::from_raw_parts_mut(self.pointer, bytes.len()) }))
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.len
     }

@@ -75,7 +75,8 @@ pub struct tollgate_attributes {
     pub method: tollgate_bytes,
     /// Without a port.
     pub host: tollgate_bytes,
-    /// Without the query.
+    /// Without the query, decoded and normalised: as the client sent it, it is
+    /// the client's to choose which rules match (tollgate_http_path).
     pub path: tollgate_bytes,
     /// The address of who opened the connection, as text such as "192.0.2.1"
     /// or "2001:db8::1"; not there for a local socket.

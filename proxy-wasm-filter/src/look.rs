@@ -8,6 +8,7 @@
 
 use std::net::IpAddr;
 
+use tollgate_core::http::make_path;
 use tollgate_core::policy::{Attributes, MAX_HEADERS, Rules};
 
 use crate::abi::{self, Map};
@@ -65,6 +66,16 @@ impl Look {
         self.bytes.get(start..end)
     }
 
+    /// A host need not have normalised it: as the client sent it, it would be
+    /// the client's to choose which rules match.
+    fn make_path(&mut self, place: Option<usize>) {
+        let value = place.and_then(|place| self.values.get_mut(place)?.as_mut());
+        let Some((start, end)) = value else { return };
+        if let Some(target) = self.bytes.get_mut(*start..*end) {
+            *end = start.saturating_add(make_path(target));
+        }
+    }
+
     /// As new. What a request tells may be large; room for where it is is not.
     pub(crate) fn clear(&mut self) {
         (self.route, self.peer, self.bytes) = (Vec::new(), None, Vec::new());
@@ -119,6 +130,7 @@ impl Wanted {
             }
             None => self.one_by_one(look),
         }
+        look.make_path(self.path);
     }
 
     /// Of fields that stand twice the first one counts, as for the host. How
@@ -158,7 +170,7 @@ impl Wanted {
             let part = |place: Option<usize>| place.and_then(|place| look.value(place)).unwrap_or(&[]);
             method = part(self.method);
             host = without_port(part(self.host));
-            path = without_query(part(self.path));
+            path = part(self.path);
         }
         Attributes { route: &look.route, method, host, path, peer: look.peer, headers: room }
     }
@@ -185,9 +197,4 @@ fn without_port(host: &[u8]) -> &[u8] {
         None => host.iter().position(|byte| *byte == b':').unwrap_or(host.len()),
     };
     host.get(..end).unwrap_or(host)
-}
-
-fn without_query(path: &[u8]) -> &[u8] {
-    let end = path.iter().position(|byte| matches!(byte, b'?' | b'#')).unwrap_or(path.len());
-    path.get(..end).unwrap_or(path)
 }

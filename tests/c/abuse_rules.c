@@ -191,6 +191,11 @@ static void other_denials(void) {
     REFUSES(NULL, tollgate_http_missing_problem(NULL, 1, body, sizeof body, &out.len));
     REFUSES(NULL, tollgate_http_missing_problem("x", 1, NULL, 0, &out.len));
     REFUSES(NULL, tollgate_http_missing_problem("x", 1, body, sizeof body, NULL));
+    REFUSES(NULL, tollgate_http_path(NULL, 1, body, sizeof body, &out.len));
+    REFUSES(NULL, tollgate_http_path("/", 1, NULL, 1, &out.len));
+    REFUSES(NULL, tollgate_http_path("/", 1, body, sizeof body, NULL));
+    REFUSES(SIZE, tollgate_http_path("/", 1, NULL, 0, &out.len));
+    REFUSES(SIZE, tollgate_http_path("/a?b", 4, body, 3, &out.len));
     REFUSES(NULL, tollgate_http_is_grpc(NULL, 1, &out.family));
     REFUSES(NULL, tollgate_http_is_grpc("x", 1, NULL));
     REFUSES(NULL, tollgate_http_grpc(NULL, 1, &denied, buffer, sizeof buffer, fields, &out.count));
@@ -229,6 +234,10 @@ static void other_denials(void) {
         HOLDS(memchr(fields[2].value, '\n', fields[2].value_len) == NULL);
     }
 
+    ACCEPTS(tollgate_http_path("/x/..//%6cogin?a", 16, body, 16, &len));
+    HOLDS(len == 6 && memcmp(body, "/login", 6) == 0);
+    ACCEPTS(tollgate_http_path(NULL, 0, NULL, 0, &len));
+    HOLDS(len == 0);
     ACCEPTS(tollgate_http_is_grpc("application/grpc+proto", 22, &is));
     HOLDS(is == 1);
     ACCEPTS(tollgate_http_is_grpc("application/grpc-web", 20, &is));

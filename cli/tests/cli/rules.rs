@@ -283,3 +283,16 @@ fn a_reader_who_leaves_does_not_change_the_verdict() {
         assert_eq!((output.status.code(), output.stderr.len()), (Some(code), 0));
     }
 }
+
+/// As a gateway would take it.
+#[test]
+fn a_path_is_explained_as_gateways_match_it() {
+    let rules = rules(
+        r#"{ "policies": [ { "name": "login", "match": { "path": "/login" }, "key": ["global"],
+                             "limits": [ { "rate": "3/m" } ] } ] }"#,
+    );
+    for path in ["/login", "/x/..//%6cogin?next=/", "//login"] {
+        let told = tollgate(&["rules", "explain", &rules, "--path", path, "--format", "json"]).json();
+        assert_eq!(told["policies"][0]["applies"], true, "{path}: {told}");
+    }
+}

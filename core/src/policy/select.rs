@@ -18,7 +18,9 @@ pub struct Attributes<'a> {
     pub method: &'a [u8],
     /// Without a port.
     pub host: &'a [u8],
-    /// Without the query.
+    /// Without the query, decoded and normalised: as the client sent it, it is
+    /// the client's to choose which rules match
+    /// ([`make_path`](crate::http::make_path)).
     pub path: &'a [u8],
     /// Who opened the connection; none for a local socket.
     pub peer: Option<IpAddr>,

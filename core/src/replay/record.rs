@@ -193,7 +193,7 @@ impl Values {
         let method = self.get(Slot::Method).or(line.map(|(method, _)| method)).unwrap_or(b"");
         let target = self.get(Slot::Target).or(line.map(|(_, target)| target));
         let path = match (self.get(Slot::Path), target) {
-            (Some(path), _) => super::target::without_query(path),
+            (Some(path), _) => crate::http::without_query(path),
             (None, Some(target)) => super::target::path(target, scratch),
             (None, None) => b"",
         };

@@ -27,6 +27,27 @@ fn every_response_says_where_the_client_stands() {
     assert_eq!(envoy.get("/", &[("x-user", "b")]).status, 200);
 }
 
+/// As NGINX does; a client must not choose which rules match by how it writes a path.
+#[test]
+fn a_path_is_one_however_it_is_written() {
+    let policies = r#""policies": [
+        { "name": "login", "match": { "path": "/login" }, "key": ["global"], "limits": [ { "rate": "1/d" } ] },
+        { "name": "api", "match": { "path": "/api/*" }, "key": ["path"], "limits": [ { "rate": "1/d" } ] } ]"#;
+    let envoy = Setup::new(&rules(policies)).start();
+    assert_eq!(envoy.get("/login", &[]).status, 200);
+    for path in
+        ["/login?a=/b", "//login", "/%6cogin", "/%6Cogin?%", "/x/../login", "/./login", "/x/..%2flogin"]
+    {
+        assert_eq!(envoy.get(path, &[]).status, 429, "{path}");
+    }
+    for path in ["/login/", "/LOGIN", "/%256cogin", "/x/login"] {
+        assert!(envoy.get(path, &[]).header("x-ratelimit-limit").is_none(), "{path}");
+    }
+    assert_eq!(envoy.get("/api/a", &[]).status, 200);
+    assert_eq!(envoy.get("/api//%61?b", &[]).status, 429);
+    assert_eq!(envoy.get("/api/b", &[]).status, 200);
+}
+
 #[test]
 fn the_fields_are_those_that_the_rules_name() {
     let policies = r#""policies": [ { "name": "all", "key": ["global"], "limits": [ { "rate": "5/m" } ] } ]"#;
