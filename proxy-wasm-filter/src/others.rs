@@ -6,6 +6,9 @@
 //! leaves word in the host's shared data, and the others, as long as they are
 //! without Redis, look there at each tick. Of the word only its version says
 //! something: that there is a new one.
+//!
+//! Who asks again because of a word leaves none: of a Redis that is well for
+//! one call and not for the next, they would tell each other for ever.
 
 use crate::abi;
 
@@ -18,11 +21,18 @@ pub(crate) struct Others {
     is_asked: bool,
     /// The version of the last word; 0 before the first.
     heard: u32,
+    /// Was it heard since Redis was asked here?
+    was_told: bool,
 }
 
 impl Others {
     pub(crate) fn new(cluster: &str) -> Others {
-        Others { key: format!("tollgate-redis/{cluster}").into_bytes(), is_asked: false, heard: 0 }
+        Others {
+            key: format!("tollgate-redis/{cluster}").into_bytes(),
+            is_asked: false,
+            heard: 0,
+            was_told: false,
+        }
     }
 
     /// At each tick, whether Redis is asked here. True when it is not, and
@@ -32,14 +42,14 @@ impl Others {
             return false;
         }
         let last = self.last();
-        let is_new = last != self.heard && !self.is_asked;
-        self.heard = last;
-        if is_asked {
+        let is_new = last != self.heard && !self.is_asked && !is_asked;
+        if is_asked && !self.was_told {
             // One that was told in between is as good.
             let _ = abi::set_shared(&self.key, b"", Some(last));
         }
-        self.is_asked = is_asked;
-        is_new && !is_asked
+        self.was_told = !is_asked && (self.was_told || is_new);
+        (self.heard, self.is_asked) = (last, is_asked);
+        is_new
     }
 
     fn last(&self) -> u32 {

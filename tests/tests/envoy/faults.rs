@@ -223,6 +223,46 @@ fn workers_ask_redis_again_together() {
     assert!(spans.iter().sum::<Duration>() < Duration::from_millis(500), "{spans:?}");
 }
 
+/// A Redis that does what a probe asks, and no script: as soon as a breaker closes it opens again,
+/// each after its 100 ms and not whenever another worker's has closed.
+#[test]
+fn workers_do_not_wake_each_other_for_ever() {
+    const WORKERS: u32 = 8;
+    let server = Server::start(&[]);
+    let more = r#", "on_store_error": "local", "timeout": "50ms""#;
+    let plugin = in_redis(r#"{ "rate": "1000/s" }"#, more, &format!(r#", "workers": {WORKERS}"#));
+    let envoy = Setup::new(&plugin).redis(server.port()).concurrency(WORKERS).start();
+    statistic(&envoy, "tollgate_store_connected", WORKERS.into());
+    let mut command = redis::cmd("ACL");
+    let refused: String =
+        command.arg(&["SETUSER", "default", "-evalsha"]).query(&mut server.connection()).expect("ACL");
+    assert_eq!(refused, "OK");
+    let opened = || count(&envoy.admin("/stats?filter=wasmcustom.tollgate.store"), "store.breaker_opened");
+    let over = AtomicBool::new(false);
+    let (each, often) = thread::scope(|scope| {
+        let _stop = Over(&over);
+        for _ in 0..32 {
+            let (over, envoy) = (&over, &envoy);
+            scope.spawn(move || {
+                let mut conn = envoy.connect();
+                while !over.load(Ordering::Relaxed) {
+                    conn.request("GET", "/", &[("x-user", "a")]);
+                    assert!(conn.response_to("GET").is_some());
+                    thread::sleep(Duration::from_millis(2));
+                }
+            });
+        }
+        thread::sleep(Duration::from_millis(500));
+        let (began, before) = (Instant::now(), opened());
+        thread::sleep(Duration::from_secs(3));
+        (began.elapsed().as_millis() as u64 / 100, opened() - before)
+    });
+    assert!(
+        often > 0 && often <= 2 * each * u64::from(WORKERS),
+        "opened {often} times in {each} times 100 ms"
+    );
+}
+
 #[test]
 fn a_master_that_sentinel_replaces_is_followed() {
     let (old, new) = (Server::start(&[]), Server::start(&[]));
