@@ -76,8 +76,11 @@ port-run port-run-envoy: port-%:
 port-lab:
 	@wasm/demo/port.sh lab $(LAB_PORT)
 
-run: port-run setup lib nginx lab-site ## start a limited NGINX on 127.0.0.1:8080 (PORT=) and stay until Ctrl-C
-	@ffi/nginx/demo/run.sh target/nginx/debian/$(MODULE) $(PORT)
+# A server goes with make, whoever ends make and however.
+with_make = setpriv --pdeathsig TERM
+
+run: port-run setup lib nginx ## start a limited NGINX on 127.0.0.1:8080 (PORT=) and stay until Ctrl-C
+	@$(with_make) ffi/nginx/demo/run.sh target/nginx/debian/$(MODULE) $(PORT)
 
 lab-package: ## build the package for JavaScript: target/lab/pkg
 	@wasm/build.sh
@@ -86,10 +89,11 @@ lab-site: lab-package ## build the lab, a page of files: target/lab/site
 	@wasm/www/build.sh
 
 lab: port-lab setup lab-site ## build and serve the lab on 127.0.0.1:8081 (PORT=) and stay until Ctrl-C
-	@wasm/www/serve.sh $(LAB_PORT)
+	@$(with_make) wasm/www/serve.sh $(LAB_PORT)
 
-run-envoy: port-run-envoy setup filter cli lab-site ## start a limited Envoy on 127.0.0.1:8080 (PORT=) and stay until Ctrl-C
-	@proxy-wasm-filter/run.sh "$$(.ci/envoy)" $(PORT)
+run-envoy: port-run-envoy setup filter cli ## start a limited Envoy on 127.0.0.1:8080 (PORT=) and stay until Ctrl-C
+	@.ci/envoy >/dev/null
+	@exec $(with_make) proxy-wasm-filter/run.sh "$$(.ci/envoy)" $(PORT)
 
 test: setup lib check-header check-symbols check-wasm test-rust test-loom test-nginx-current test-nginx-asan test-envoy test-lab ## run every test of every part, cheap ones first
 

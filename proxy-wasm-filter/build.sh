@@ -13,6 +13,7 @@ RUSTFLAGS="-C llvm-args=-inline-threshold=25 --remap-path-prefix=$root=/tollgate
     cargo build --profile wasm -p tollgate-filter --target wasm32-unknown-unknown
 command -v wasm-opt >/dev/null || { echo "build.sh: no wasm-opt; Debian: apt install binaryen" >&2; exit 1; }
 exec 9>target/filter.lock && flock 9 # another make in this tree waits
+echo "filter: making it small" >&2
 # The features that rustc's own target has; whoever reads the module finds it whole or not at all.
 wasm-opt -Oz --enable-bulk-memory --enable-sign-ext --enable-nontrapping-float-to-int \
     --enable-mutable-globals --enable-reference-types --enable-multivalue \

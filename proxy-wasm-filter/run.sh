@@ -2,8 +2,8 @@
 # usage: proxy-wasm-filter/run.sh ENVOY PORT
 #
 # Starts an Envoy with the filter on 127.0.0.1:PORT, sends it a few requests, and stays until Ctrl-C.
-# Envoy serves no files: behind it stands a plain NGINX with the lab and the API, which knows of no
-# limit. Stops what it started and nothing else.
+# Envoy serves no files: behind it stands a plain NGINX with the API and, if it is built, the lab,
+# which knows of no limit. Stops what it started and nothing else.
 set -euo pipefail
 
 name=run-envoy
@@ -50,7 +50,7 @@ echo
 curl -s -i -H 'x-api-key: demo' "$url/api/" | sed 's/^/  /'
 cat <<TEXT
 
-  The lab     $url     (its section Live sends requests through this Envoy)
+  $(lab_line Envoy)
   The API     $url/api/      (limited by X-Api-Key and address)
   Its rules   $demo/rules.json (change them, and start it again)
   Prometheus  http://$(cat "$home/admin")/stats/prometheus

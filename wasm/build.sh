@@ -13,7 +13,7 @@ tools=$root/target/wasm-bindgen-cli/out
 bindgen=$tools/bin/wasm-bindgen
 # The tool must be of the very version of the crate.
 if [ "$("$bindgen" --version 2>/dev/null)" != "wasm-bindgen $version" ]; then
-    echo "lab: building wasm-bindgen $version" >&2
+    echo "lab: building wasm-bindgen $version, once: some minutes" >&2
     CARGO_TARGET_DIR=$root/target/wasm-bindgen-cli cargo install --quiet wasm-bindgen-cli --version "$version" \
         --no-default-features --no-track --force --root "$tools"
 fi
@@ -24,6 +24,7 @@ pkg=$root/target/lab/pkg
 # No path of this machine ends in a module.
 export RUSTFLAGS="--remap-path-prefix=$root=/tollgate --remap-path-prefix=$home/registry/src=/deps ${RUSTFLAGS:-}"
 
+echo "lab: building the core for the browser, three times: some minutes" >&2
 # module NAME FEATURES: one module, into $pkg.new
 module() {
     cargo build --quiet --profile lab -p tollgate-lab --target wasm32-unknown-unknown --no-default-features --features "$2"

@@ -75,6 +75,7 @@ build_debian() {
     . ./conf_flags
     print=$(fingerprint "${NGX_CONF_FLAGS[@]}")
     if ! configured ../configured "$print"; then
+        say "configuring, once"
         ./configure "${NGX_CONF_FLAGS[@]}" \
             --with-cc-opt="-g -O2 -fstack-protector-strong -Wformat -Werror=format-security -fPIC -Wdate-time -D_FORTIFY_SOURCE=2" \
             --with-ld-opt="-Wl,-z,relro -Wl,-z,now -fPIC" \
@@ -99,6 +100,7 @@ build_current() {
         --add-dynamic-module="$here"
     print=$(fingerprint "$@")
     if ! configured ../configured "$print"; then
+        say "configuring $kind, and building NGINX, once"
         auto/configure "$@" >../configure.log
         echo "$print" >../configured
     fi

@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # What `make run` and `make run-envoy` have in common, for their run.sh to source: a port that is
-# free, servers that are started away from the terminal and ended in order, and the files of the lab.
+# free, servers that are started away from the terminal and end with the script, however it ends, and
+# the files of the lab.
 #
 # Before this: `name`, of the make target; `port`, where the gateway will listen.
 
@@ -20,8 +21,10 @@ answers() {
     (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null
 }
 
+# Who ends make ends this script by that, and by a signal to all of their group once more: heard once.
 stop() {
-    trap - INT TERM HUP EXIT
+    trap '' TERM HUP
+    trap - INT EXIT
     local pid said=
     for pid in "${pids[@]}"; do
         if kill -TERM "$pid" 2>/dev/null; then
@@ -29,16 +32,17 @@ stop() {
             said='\nStopped.\n'
         fi
     done
-    printf "$said"
+    printf "$said" || true # nobody may listen any more
     exit "$1"
 }
 
 # start LOG PORT COMMAND...: starts a server, and returns when it answers on that port.
 # Away from this terminal: Ctrl-C reaches this script alone, and the script stops the servers in order.
+# Should the script be killed, the system ends them.
 start() {
     local log=$1 at=$2
     shift 2
-    setsid "$@" </dev/null >"$log" 2>&1 &
+    setsid setpriv --pdeathsig TERM "$@" </dev/null >"$log" 2>&1 &
     pids+=($!)
     local i
     for i in $(seq 200); do
@@ -74,12 +78,20 @@ lab_conf() {
     printf '%s' "${conf//@DEMO@/"$demo"}"
 }
 
+# The line that says where the lab is. It takes minutes to build, and no gateway needs it.
+lab_line() {
+    if [ -f "$site/index.html" ]; then
+        echo "The lab     $url     (its section Live sends requests through this $1)"
+    else
+        echo "The lab     is not built: \`make lab-site\` (some minutes) puts it at $url"
+    fi
+}
+
 # As root NGINX's workers would become `nobody`, who may not be able to read this folder.
 user_line() {
     [ "$(id -u)" -ne 0 ] || printf 'user root %s;' "$(id -gn)"
 }
 
 "$demo/port.sh" "$name" "$port" || exit 1
-[ -f "$site/index.html" ] || fail "the lab is not built: make lab-site"
 trap 'stop 0' INT TERM HUP
 trap 'stop $?' EXIT

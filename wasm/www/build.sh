@@ -19,6 +19,7 @@ mkdir -p "$npm"
 exec 9>"$work/lock" && flock 9 # another make in this tree waits
 cp "$here/package.json" "$here/package-lock.json" "$npm/"
 if ! cmp -s "$here/package-lock.json" "$npm/installed.json"; then
+    echo "lab: fetching what package-lock.json names from npm, once" >&2
     npm ci --prefix "$npm" --ignore-scripts --no-audit --no-fund --loglevel=error >&2
     cp "$here/package-lock.json" "$npm/installed.json"
 fi

@@ -12,6 +12,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 prefix=$root/target/run/lab-$port
 nginx=${TOLLGATE_NGINX:-$(PATH=$PATH:/usr/sbin command -v nginx)}
 
+[ -f "$site/index.html" ] || fail "the lab is not built: make lab-site"
 mkdir -p "$prefix"
 : >"$prefix/error.log"
 # The server of the demos, up to where it speaks of a gateway.

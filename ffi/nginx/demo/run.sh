@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # usage: ffi/nginx/demo/run.sh MODULE PORT
 #
-# Starts an NGINX of its own with MODULE on 127.0.0.1:PORT, which serves the lab and a limited API,
-# sends it three requests, and stays until Ctrl-C. Stops what it started and nothing else. Also works
-# when run by root, or without a terminal.
+# Starts an NGINX of its own with MODULE on 127.0.0.1:PORT, which serves a limited API and the lab,
+# if that is built, sends it three requests, and stays until Ctrl-C. Stops what it started and nothing
+# else. Also works when run by root, or without a terminal.
 set -euo pipefail
 
 name=run
@@ -42,7 +42,7 @@ for _ in 1 2 3; do
 done
 cat <<TEXT
 
-  The lab     $url     (its section Live sends requests to this NGINX)
+  $(lab_line NGINX)
   The API     $url/api/      (limited by X-Api-Key and address)
   Its rules   $demo/rules.json (change them: the next second obeys)
   Counts      $url/status
