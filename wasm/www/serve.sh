@@ -33,6 +33,6 @@ cat <<TEXT
 
   The lab     $url
 
-Ctrl-C stops it. (Its section Live needs a gateway: make run, or make run-envoy.)
+Ctrl-C stops it. (Its section Live needs a gateway, which serves the page too: make run, or make run-envoy.)
 TEXT
 stay "$prefix/error.log"

@@ -36,9 +36,9 @@ export async function mount(host, page) {
 
 function howTo() {
   return h("div", { class: "card how-to" },
-    h("p", {}, "No gateway serves this page, so there is nobody to ask. In a clone of Tollgate one command starts a gateway that does, on this machine alone:"),
+    h("p", {}, "No gateway serves this page, so there is nobody to ask. In a clone of Tollgate two commands build the page and start a gateway that serves it, on this machine alone:"),
     h("pre", { class: "raw", tabindex: "0", "aria-label": "Commands" },
-      "make run          # NGINX with the module, http://127.0.0.1:8080/\nmake run-envoy    # Envoy with the filter, the same address"),
+      "make lab-site     # this page\nmake run          # NGINX with the module, http://127.0.0.1:8080/\nmake run-envoy    # Envoy with the filter, the same address"),
     h("p", {}, "Open the address, and come back to this section: it sends real requests to the gateway, and draws its answers on what the model of this page predicts from the same rules. They should be equal, field for field."));
 }
 
