@@ -159,7 +159,10 @@ fn vm(args: &EnvoyConfigArgs) -> String {
 /// All but the listener that clients connect to, where that has a file of its
 /// own.
 fn bootstrap(args: &EnvoyConfigArgs, front: &str, listeners: Option<&Path>) -> String {
+    // Which variable Envoy must be given, but not what is in it.
+    let password = args.redis_password_env.as_ref().map(|variable| format!("{variable}=… "));
     let mut yaml = START
+        .replace("@password@", &password.unwrap_or_default())
         .replace("@workers@", &args.concurrency.to_string())
         .replace("@admin@", &args.admin_port.to_string());
     if let Some(path) = listeners {
@@ -218,7 +221,7 @@ fn item(members: &str, by: usize) -> String {
     item
 }
 
-const START: &str = r#"# Made by `tollgate envoy-config`. Start it with: envoy -c FILE --concurrency @workers@
+const START: &str = r#"# Made by `tollgate envoy-config`. Start it with: @password@envoy -c FILE --concurrency @workers@
 admin: { address: { socket_address: { address: 127.0.0.1, port_value: @admin@ } } }
 stats_config:
   stats_tags: # the policy's name becomes a label of Prometheus

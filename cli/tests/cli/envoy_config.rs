@@ -52,6 +52,7 @@ fn a_configuration_has_what_the_flags_say() {
         let run = tollgate(&[&["envoy-config", shared][..], &flags, more].concat());
         assert_eq!(run.code, 0, "{}", run.stderr);
         assert!(run.stdout.contains(password), "{}", run.stdout);
+        assert!(run.stdout.contains("Start it with: WORD=… envoy -c FILE"), "{}", run.stdout);
         let proxies =
             ["tcp_proxy", "redis_proxy"].map(|name| run.stdout.contains(&format!("network.{name}\n")));
         assert_eq!(proxies, ["tcp_proxy", "redis_proxy"].map(|name| name == proxy), "{}", run.stdout);
