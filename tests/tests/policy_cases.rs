@@ -506,6 +506,29 @@ fn a_byte_order_mark_is_no_part_of_the_document() {
     assert_eq!(marked("\u{feff}{}").unwrap_err()[0].column, 1, "a second one is");
 }
 
+#[test]
+fn a_mistake_is_told_with_all_that_is_legal_there() {
+    let told = |document: &str| Rules::parse(document, Seed([1, 2])).unwrap_err()[0].message.clone();
+    let header = |value: &str| {
+        told(&format!(
+            r#"{{ "default": {{ "limits": [ {{ "rate": "3/s" }} ] }}, "policies": [ {{ "name": "all",
+               "match": {{ "header": {{ "x-api-key": {value} }} }}, "limits": [ {{ "rate": "3/s" }} ] }} ] }}"#
+        ))
+    };
+    assert_eq!(header("false"), "expected true or a string, found false");
+    assert_eq!(header("7"), "expected true or a string, found a number");
+    let proxy = |network: &str| {
+        told(&format!(
+            r#"{{ "identity": {{ "ip": {{ "header": "x-forwarded-for", "trusted_proxies": ["{network}"] }} }},
+               "default": {{ "limits": [ {{ "rate": "3/s" }} ] }} }}"#
+        ))
+    };
+    let network =
+        "expected an address or a network such as 10.0.0.0/8 (/0 to /32) or 2001:db8::/32 (/0 to /128)";
+    assert_eq!(proxy("10.0.0.0/33"), network);
+    assert_eq!(proxy("2001:db8::/129"), network);
+}
+
 /// Documents that are large in the ways that cost parsers their stack or their time.
 #[test]
 fn no_document_takes_the_parser_down() {

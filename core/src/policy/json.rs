@@ -193,6 +193,18 @@ impl<'d> Reader<'d> {
         }
     }
 
+    /// A string, or `true`, which is `None`.
+    pub(super) fn string_or_true(&mut self, node: Node<'d, '_>) -> Option<Option<Cow<'d, str>>> {
+        if node.text == "true" {
+            return Some(None);
+        }
+        if !node.text.starts_with('"') {
+            self.fail(node, format!("expected true or a string, found {}", kind(node.text)));
+            return None;
+        }
+        self.string(node).map(Some)
+    }
+
     pub(super) fn boolean(&mut self, node: Node<'d, '_>) -> Option<bool> {
         let value = serde_json::from_str(node.text).ok();
         if value.is_none() {
@@ -300,7 +312,8 @@ fn kind(text: &str) -> &'static str {
         Some(b'{') => "an object",
         Some(b'[') => "an array",
         Some(b'"') => "a string",
-        Some(b't' | b'f') => "true or false",
+        Some(b't') => "true",
+        Some(b'f') => "false",
         Some(b'n') => "null",
         _ => "a number",
     }

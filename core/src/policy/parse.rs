@@ -34,6 +34,7 @@ pub const DEFAULT_TIMEOUT: Nanos = 5_000_000;
 
 const KEY_PARTS: &str = "api_key, user, ip, tenant, route, method, path, header:<name>, global";
 const METHOD: &str = "an HTTP method in capital letters";
+const NETWORK: &str = "an address or a network such as 10.0.0.0/8 (/0 to /32) or 2001:db8::/32 (/0 to /128)";
 
 impl Rules {
     /// Reads and compiles a rules document. `seed` is a secret of this
@@ -255,9 +256,7 @@ impl<'d> Compiler<'_, 'd> {
                 let Some(network) = self.reader.string(node) else { continue };
                 match parse_network(&network) {
                     Some(network) => rules.trusted.push(network),
-                    None => self
-                        .reader
-                        .fail(node, "expected an address or a network such as 10.0.0.0/8 or 2001:db8::/32"),
+                    None => self.reader.fail(node, format!("expected {NETWORK}")),
                 }
             }
         }
@@ -419,7 +418,7 @@ impl<'d> Compiler<'_, 'd> {
                     let node = field(&node.path, &name, text);
                     let place = self.header_named(Node { text, path: node.path }, &name);
                     // `true` asks that the field be there, a string for its value.
-                    let value = if text == "true" { Some(None) } else { self.reader.string(node).map(Some) };
+                    let value = self.reader.string_or_true(node);
                     if let (Some(place), Some(value)) = (place, value) {
                         matcher.headers.push((place, value.map(|value| value.into_owned())));
                     }
