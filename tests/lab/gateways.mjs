@@ -1,5 +1,5 @@
-// The gateways of `make run` and `make run-envoy`, started by their own run.sh on a free port, and ended
-// by the id of that script, which ends what it started.
+// The gateways of `make run` and `make run-envoy`, started by their own run.sh, or by make itself, on a
+// free port, and ended by the id of that, which ends what it started.
 
 import { spawn, execFileSync } from "node:child_process";
 import { createServer } from "node:net";
@@ -10,17 +10,23 @@ const PATIENCE = 30_000;
 
 /** NGINX with the module, TOLLGATE_NGINX_MODULE or that of `make nginx`. */
 export const startNginx = () =>
-  start("ffi/nginx/demo/run.sh", process.env.TOLLGATE_NGINX_MODULE ?? `${ROOT}target/nginx/debian/ngx_http_tollgate_module.so`);
+  start(`${ROOT}ffi/nginx/demo/run.sh`, process.env.TOLLGATE_NGINX_MODULE ?? `${ROOT}target/nginx/debian/ngx_http_tollgate_module.so`);
 
 /** Envoy with the filter, that of `make filter`. */
 export const startEnvoy = () =>
-  start("proxy-wasm-filter/run.sh", execFileSync(`${ROOT}.ci/envoy`, { encoding: "utf8" }).trim());
+  start(`${ROOT}proxy-wasm-filter/run.sh`, execFileSync(`${ROOT}.ci/envoy`, { encoding: "utf8" }).trim());
+
+/** By `make run` or `make run-envoy`, with what is built. */
+export const startByMake = (target) => {
+  const built = ["setup", "lib", "nginx", "filter", "cli"].flatMap((name) => ["-o", name]);
+  return start("make", "-s", ...built, target);
+};
 
 /** Another program may take a port between our look and the gateway's: others are tried then. */
-async function start(script, argument) {
+async function start(...command) {
   for (let left = 4; ; left--) {
     try {
-      return await startOn(await freePort(), script, argument);
+      return await startOn(await freePort(), ...command);
     } catch (error) {
       if (left === 0 || !/in use|is taken/.test(error.message)) {
         throw error;
@@ -29,30 +35,33 @@ async function start(script, argument) {
   }
 }
 
-/** @returns {Promise<{ url: string, said: () => string, stop: () => Promise<void> }>} */
-async function startOn(port, script, argument) {
-  const child = spawn(`${ROOT}${script}`, [argument, String(port)], { cwd: ROOT, stdio: ["ignore", "pipe", "pipe"] });
+/** @returns {Promise<{ url: string, said: () => string, stop: (signal?: string) => Promise<void> }>} */
+async function startOn(port, command, ...given) {
+  const env = { ...process.env };
+  delete env.MAKEFLAGS; // of the make that runs the tests
+  const last = command === "make" ? `PORT=${port}` : `${port}`;
+  const child = spawn(command, [...given, last], { cwd: ROOT, env, stdio: ["ignore", "pipe", "pipe"] });
   let said = "";
   child.stdout.on("data", (text) => (said += text));
   child.stderr.on("data", (text) => (said += text));
   const ended = new Promise((resolve) => child.once("exit", resolve));
-  const end = () => child.kill("SIGTERM");
+  const end = (signal) => child.kill(typeof signal === "string" ? signal : "SIGTERM");
   process.once("exit", end);
   const until = Date.now() + PATIENCE;
   while (!said.includes("Ctrl-C stops it.")) {
     if (child.exitCode !== null || Date.now() > until) {
       process.off("exit", end);
       end();
-      throw new Error(`${script} did not start: ${said}`);
+      throw new Error(`${command} did not start: ${said}`);
     }
     await new Promise((resolve) => setTimeout(resolve, 50));
   }
   return {
     url: `http://127.0.0.1:${port}/`,
     said: () => said,
-    async stop() {
+    async stop(signal = "SIGTERM") {
       process.off("exit", end);
-      end();
+      end(signal);
       await ended;
     },
   };
