@@ -15,7 +15,7 @@ command -v wasm-opt >/dev/null || { echo "build.sh: no wasm-opt; Debian: apt ins
 exec 9>target/filter.lock && flock 9 # another make in this tree waits
 echo "filter: making it small" >&2
 # The features that rustc's own target has; whoever reads the module finds it whole or not at all.
-wasm-opt -Oz --enable-bulk-memory --enable-sign-ext --enable-nontrapping-float-to-int \
+wasm-opt -Oz --converge --enable-bulk-memory --enable-sign-ext --enable-nontrapping-float-to-int \
     --enable-mutable-globals --enable-reference-types --enable-multivalue \
     "$out/wasm32-unknown-unknown/wasm/tollgate_filter.wasm" -o target/tollgate_filter.new
 mv target/tollgate_filter.new target/tollgate_filter.wasm

@@ -200,7 +200,11 @@ impl Engine {
                     store.failed(ticket, failure, &mut host);
                 }
                 Event::Ready => {
+                    let is_all = self.router.links() == 1;
                     let (store, mut host) = self.split(here);
+                    if is_all {
+                        store.may_have_forgotten(here.now);
+                    }
                     store.connected(&mut host);
                 }
                 Event::Connect | Event::Disconnect { .. } => {} // the router's actions

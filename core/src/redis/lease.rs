@@ -335,9 +335,11 @@ impl Leases {
     }
 
     /// Has the fallback decided something, of which the store has to be told,
-    /// and is it not being told? Then it is, until `deadline`.
-    pub fn take_fell_back(&mut self, key: u64, deadline: Nanos, now: Nanos) -> bool {
-        let Some(pot) = self.find(key).filter(|pot| pot.fell_back && pot.owing_until <= now) else {
+    /// or was the store not heard since `back_at`, when it had been away; and is
+    /// it not being told? Then it is, until `deadline`.
+    pub fn take_fell_back(&mut self, key: u64, deadline: Nanos, back_at: Nanos, now: Nanos) -> bool {
+        let has_to = |pot: &&mut Pot| pot.fell_back || pot.told_at > 0 && pot.told_at < back_at;
+        let Some(pot) = self.find(key).filter(has_to).filter(|pot| pot.owing_until <= now) else {
             return false;
         };
         (pot.fell_back, pot.owing_until) = (false, deadline);

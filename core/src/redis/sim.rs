@@ -272,7 +272,8 @@ impl World {
         self.with(instance, |store, _| store.set_region(region));
     }
 
-    /// The store loses its state at that time.
+    /// The store is started anew at that time, without its state: instances
+    /// connect again.
     pub fn flush_at(&mut self, at: Nanos) {
         self.network.schedule(at, Event::Flush);
     }
@@ -299,7 +300,15 @@ impl World {
 
     fn happen(&mut self, event: Event) {
         match event {
-            Event::Flush => self.store.flush(),
+            Event::Flush => {
+                self.store.flush();
+                for instance in 0..self.instances.len() {
+                    self.with(instance, |store, host| {
+                        store.may_have_forgotten(host.now);
+                        store.connected(host);
+                    });
+                }
+            }
             Event::Timer { instance } => {
                 let due = self.instances.get_mut(instance).filter(|it| it.timer == Some(self.now));
                 if let Some(instance) = due {

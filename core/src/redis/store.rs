@@ -270,6 +270,8 @@ pub struct Store {
     /// How often breakers had closed, those of other workers included, when this
     /// store looked last while its own was open.
     closed_seen: u64,
+    /// When the store was back last: it may have lost what it knew before.
+    back_at: Nanos,
     /// This process ends: nothing is fetched ahead any more, and what comes of
     /// it yet goes back.
     drained: bool,
@@ -326,6 +328,7 @@ impl Store {
             patience: 5_000_000,
             was_open: false,
             closed_seen: 0,
+            back_at: 0,
             drained: false,
             told_to: 0,
         })
@@ -368,7 +371,7 @@ impl Store {
     }
 
     /// Keeps the gauge of open breakers.
-    fn note_breaker(&mut self, metrics: &StoreMetrics) {
+    fn note_breaker(&mut self, metrics: &StoreMetrics, now: Nanos) {
         if self.drained {
             return;
         }
@@ -379,7 +382,10 @@ impl Store {
                 metrics.count(StoreEvent::Opened);
                 self.closed_seen = background::closed(metrics);
             }
-            (true, false) => metrics.uncount(StoreEvent::Open),
+            (true, false) => {
+                metrics.uncount(StoreEvent::Open);
+                self.back_at = now;
+            }
             _ => {}
         }
         self.was_open = open;

@@ -152,6 +152,39 @@ proptest! {
         prop_assert!((least..=most).contains(&cluster.admitted()), "{}: {} {}", cluster.admitted(), least, most);
     }
 
+    /// The same of a limit that fills slowly: its denials are remembered for as long as the store is
+    /// away, and nobody has to decide alone.
+    #[test]
+    fn a_store_that_forgets_what_is_remembered_is_told(
+        seed in any::<u64>(), instances in 1usize..=4, minutes in 1u64..=10, burst in 10u64..=100,
+        away in prop::sample::select(vec![300u64, 1_000, 2_000]),
+        choice in prop::sample::select(vec!["local", "allow", "deny"]),
+    ) {
+        let text = token_bucket(&format!("{burst}/{}s", 60 * minutes), burst);
+        let rules = rules(&[policy("p", &text, &format!(r#""timeout": "5ms", "on_store_error": "{choice}""#))]);
+        let selection = select(&rules, "u");
+        let mut cluster = Cluster::of(instances, seed);
+        let start = cluster.world.now();
+        for flap in 0..10 {
+            let to = start + 4 * (flap + 1) * SECOND;
+            cluster.world.network().plan(outage(to - away * MS, to, OutageKind::Refused));
+            cluster.world.flush_at(to);
+        }
+        let mut degraded = 0;
+        for step in 0..42_000u64 / 5 {
+            let number = cluster.ask(usize::try_from(step).unwrap() % instances, &rules, &selection);
+            cluster.run_for(5 * MS);
+            let told = &cluster.asked[number].told;
+            degraded += u64::from(told.as_ref().is_some_and(|(_, answer)| answer.allowed && answer.is_degraded(0)));
+        }
+        let span = cluster.world.now() - start;
+        let time = u64::try_from(u128::from(span) * u128::from(burst) / u128::from(60 * minutes * SECOND)).unwrap();
+        // An instance tells its part; what those know that do not ask yet is handed out once more.
+        let others = 10 * (burst - burst / instances as u64);
+        let most = burst + time + burst + others + if choice == "allow" { degraded } else { 0 };
+        prop_assert!(cluster.admitted() <= most, "{choice}: {} > {}", cluster.admitted(), most);
+    }
+
     /// Case 17: every instance falls back to its piece, and the pieces add up.
     #[test]
     fn pieces_of_a_dead_store_add_up(

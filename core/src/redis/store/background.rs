@@ -88,6 +88,13 @@ impl Store {
         self.hurry(host);
     }
 
+    /// There was no connection, and it may have lost what it knew: what it said
+    /// before that it is told again where it does not know any more. A breaker
+    /// that closes sees to that by itself.
+    pub fn may_have_forgotten(&mut self, now: Nanos) {
+        self.back_at = now;
+    }
+
     /// There is a sign that the store is well: what waits before it is asked
     /// again need not. For a connection that several stores share, which is
     /// one connection made.
@@ -117,7 +124,7 @@ impl Store {
                 self.breaker.probe_failed(host.now);
             }
         }
-        self.note_breaker(host.metrics);
+        self.note_breaker(host.metrics, host.now);
     }
 
     /// Gives everything back that is in the pots, and tells the store what was

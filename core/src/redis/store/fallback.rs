@@ -143,7 +143,7 @@ impl Store {
 
     /// Charges this machine's piece with what the store last told, unless it
     /// owes as much already.
-    fn carry_over(&mut self, group: &Group, layers: &[Option<Held>], host: &mut Host<'_, '_>) {
+    pub(super) fn carry_over(&mut self, group: &Group, layers: &[Option<Held>], host: &mut Host<'_, '_>) {
         self.leases.redate(group.pot, group.lease.map_or(0, |lease| lease.ttl), host.now);
         for (index, held) in layers.iter().skip(group.first).take(group.count).flatten().enumerate() {
             let Piece::Some(piece) = self.piece(&held.limit, group) else { continue };

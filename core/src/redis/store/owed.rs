@@ -10,7 +10,8 @@ use crate::metrics::StoreEvent;
 use crate::time::Nanos;
 
 impl Store {
-    /// Charges the store what the fallback admitted while it was away. What
+    /// Charges the store what the fallback admitted while it was away, and what
+    /// it said itself before that, if it does not know any more. What
     /// it does not answer to is told again. False if not all could be sent.
     pub(super) fn charge_fallback(
         &mut self,
@@ -19,9 +20,10 @@ impl Store {
         host: &mut Host<'_, '_>,
     ) -> bool {
         let deadline = host.now.saturating_add(PATIENCE);
-        if !self.leases.take_fell_back(group.pot, deadline, host.now) {
+        if !self.leases.take_fell_back(group.pot, deadline, self.back_at, host.now) {
             return true;
         }
+        self.carry_over(group, layers, host); // where only memory has answered meanwhile
         let mut was_told = true;
         let mut is_told = false;
         for (index, held) in group.held(layers).iter().flatten().enumerate() {

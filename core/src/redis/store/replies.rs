@@ -62,7 +62,7 @@ impl Store {
     pub fn answered(&mut self, ticket: u64, decisions: &mut [Decision], units: u64, host: &mut Host<'_, '_>) {
         if ticket == PROBE {
             self.breaker.probe_succeeded(host.now);
-            self.note_breaker(host.metrics);
+            self.note_breaker(host.metrics, host.now);
             return self.give_back_rest(host);
         }
         host.metrics.count(StoreEvent::Reply);
@@ -97,7 +97,7 @@ impl Store {
     pub fn failed(&mut self, ticket: u64, failure: Failure, host: &mut Host<'_, '_>) {
         if ticket == PROBE {
             self.breaker.probe_failed(host.now);
-            return self.note_breaker(host.metrics);
+            return self.note_breaker(host.metrics, host.now);
         }
         let event = match failure {
             Failure::Timeout => StoreEvent::Timeout,
@@ -441,7 +441,7 @@ impl Store {
         if group.owed.is_none() {
             self.patience = group.deadline.saturating_sub(started).max(1_000_000);
         }
-        self.note_breaker(host.metrics);
+        self.note_breaker(host.metrics, host.now);
     }
 
     /// Decides a group as its policy says for a store that is away.
