@@ -160,7 +160,11 @@ typedef struct tollgate_decision {
      * gave, as the store does not answer and on_store_error is deny.
      */
     uint64_t limit;
-    /** Whole units admissible now, after this request. */
+    /**
+     * Whole units admissible now, after this request. Not to be told, nor is
+     * reset_after_ns, when the cost is above the burst: a store is not asked
+     * then, and both may be 0.
+     */
     uint64_t remaining;
     /**
      * Nanoseconds until this cost fits, if nobody else comes: 0 when

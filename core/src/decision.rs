@@ -12,7 +12,9 @@ pub struct Decision {
     /// The sustained allowance: units per period. 0 of a denial that
     /// [no limit gave](Self::is_unavailable).
     pub limit: u64,
-    /// Whole units admissible now, after this request.
+    /// Whole units admissible now, after this request. Not to be told, nor is
+    /// `reset_after`, when the cost is above the burst: a store is not asked
+    /// then, and both may be 0.
     pub remaining: u64,
     /// Nanoseconds until *this* cost fits, when nobody else comes: 0 when
     /// allowed, [`NEVER`] when the cost is above the burst.
@@ -25,7 +27,8 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// The answer to a limit that cannot be counted where it was asked.
+    /// The answer to a cost above the burst without a look at the bucket, and
+    /// of a limit that cannot be counted where it was asked.
     pub(crate) fn never(limit: &Limit) -> Decision {
         let limit = limit.limit();
         Decision { allowed: false, limit, remaining: 0, retry_after: NEVER, reset_after: 0, delay: 0 }

@@ -10,7 +10,10 @@
 //! What the numbers mean: Limit is the burst; Remaining is what is left of it;
 //! Reset is the seconds until the bucket is full, and with a denial at least
 //! `Retry-After`, which a penalty can make the longer one; `Retry-After` is the
-//! wait of this request. All are whole seconds from now, rounded up.
+//! wait of this request. All are whole seconds from now, rounded up. A cost
+//! above the burst is denied without a look at what is left, as a store would
+//! have to be asked for it, to no one's use: its answer tells the limit, and
+//! neither Remaining nor Reset (nor `RateLimit`, which is both).
 
 use core::fmt::{self, Write};
 
@@ -142,7 +145,8 @@ pub struct Item<'a> {
 }
 
 /// Writes the fields of one answer: the family's, and `Retry-After` (whole
-/// seconds, rounded up, at least 1) with a denial that can ever end.
+/// seconds, rounded up, at least 1) with a denial that can ever end. Of one that
+/// never does the family's tell only the limit.
 ///
 /// # Errors
 /// A buffer shorter than the values; [`FIELDS_SIZE`] is always enough.
@@ -158,8 +162,8 @@ pub fn fields(
 
 /// Writes the fields of an answer that several policies had a part in: of the
 /// families of three fields those of the tightest policy; of `ratelimit` one
-/// item for each; `Retry-After` of the denial that takes longest, unless one
-/// never ends.
+/// item for each; `Retry-After` of the denial that takes longest. When one
+/// never ends there is no `Retry-After`, and only the limits are told.
 ///
 /// # Errors
 /// A buffer shorter than the values; [`LIST_SIZE`] is always enough for
@@ -204,6 +208,8 @@ fn write_fields<'a>(
     }
     if wait != NEVER {
         writer.number("Retry-After", whole_seconds(wait).max(1))?;
+    } else if !tightest.decision.allowed {
+        writer.fields.count = writer.fields.count.min(1); // the limit alone, which each family tells first
     }
     Ok(())
 }
@@ -212,7 +218,7 @@ fn write_fields<'a>(
 fn reset(decision: &Decision) -> Nanos {
     match decision.retry_after {
         _ if decision.allowed => decision.reset_after,
-        NEVER => decision.reset_after, // no Retry-After is sent
+        NEVER => decision.reset_after, // it is not told
         wait => decision.reset_after.max(wait).max(1),
     }
 }

@@ -185,6 +185,8 @@ ngx_http_tollgate_name_variable(ngx_http_request_t *r,
 }
 
 
+/* of a cost above the burst nobody looks at what is left */
+
 static ngx_int_t
 ngx_http_tollgate_remaining_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data)
@@ -193,7 +195,11 @@ ngx_http_tollgate_remaining_variable(ngx_http_request_t *r,
 
     ctx = ngx_http_tollgate_decided(r, v);
 
-    if (ctx) {
+    if (ctx && ctx->decision.retry_after_ns == TOLLGATE_NEVER) {
+        v->valid = 0;
+        v->not_found = 1;
+
+    } else if (ctx) {
         v->data = ngx_pnalloc(r->pool, NGX_INT64_LEN);
         if (v->data == NULL) {
             return NGX_ERROR;

@@ -72,7 +72,9 @@ pub struct tollgate_decision {
     /// The sustained allowance: units per period. 0 of a denial that no limit
     /// gave, as the store does not answer and on_store_error is deny.
     pub limit: u64,
-    /// Whole units admissible now, after this request.
+    /// Whole units admissible now, after this request. Not to be told, nor is
+    /// reset_after_ns, when the cost is above the burst: a store is not asked
+    /// then, and both may be 0.
     pub remaining: u64,
     /// Nanoseconds until this cost fits, if nobody else comes: 0 when
     /// allowed, TOLLGATE_NEVER when the cost is above the burst.

@@ -68,12 +68,30 @@ fn items_of(answers: &[(String, Limit, Decision)]) -> impl Iterator<Item = Item<
 }
 
 proptest! {
+    /// What is left was not looked at: nothing is said of it.
+    #[test]
+    fn of_a_cost_that_never_fits_the_limit_alone_is_told(answers in answers(), family in 0usize..4) {
+        let (never, family) = (answers.iter().any(|(_, _, d)| d.retry_after == NEVER), Family::ALL[family]);
+        let fields = fields_of(family, items_of(&answers), &mut [0; LIST_SIZE]).unwrap();
+        let names: Vec<_> = fields.as_slice().iter().map(|field| field.name).collect();
+        let tells_more = |name: &&str| !["X-RateLimit-Limit", "RateLimit-Limit", "RateLimit-Policy"].contains(name);
+        if family != Family::Off {
+            prop_assert_eq!(never, !names.iter().any(tells_more), "{:?}", names);
+            prop_assert_eq!(names.iter().filter(|name| !tells_more(name)).count(), 1, "{:?}", names);
+        } else if never {
+            prop_assert!(names.is_empty(), "{:?}", names);
+        }
+    }
+
     #[test]
     fn the_current_drafts_fields_are_as_it_says(answers in answers()) {
         let mut buffer = [0; LIST_SIZE];
         let fields = fields_of(Family::RateLimit, items_of(&answers), &mut buffer).unwrap();
         let policies = items(value(&fields, &buffer, "RateLimit-Policy").unwrap());
-        let services = items(value(&fields, &buffer, "RateLimit").unwrap());
+        let never = answers.iter().any(|(_, _, decision)| decision.retry_after == NEVER);
+        let services = value(&fields, &buffer, "RateLimit");
+        prop_assert_eq!(services.is_none(), never);
+        let Some(services) = services.map(items) else { return Ok(()) };
         let wait = value(&fields, &buffer, "Retry-After").map(|text| text.parse::<u64>().unwrap());
         prop_assert_eq!(policies.len(), answers.len());
         prop_assert_eq!(services.len(), answers.len());

@@ -8,6 +8,8 @@ use std::{format, vec};
 use proptest::prelude::*;
 
 use super::*;
+use crate::http::{Family, Field, LIST_SIZE, fields_of};
+use crate::metrics::StoreEvent;
 use crate::policy::{Attributes, KeyRoom, Lease};
 use crate::time::SECOND;
 
@@ -77,7 +79,21 @@ impl World {
     }
 
     fn check(&mut self, worker: usize, user: &str, now: Nanos) -> Answer {
-        let headers = [Some(user.as_bytes())];
+        self.ask(worker, user, 1, now, |_, _, answer| *answer)
+    }
+
+    /// Asks for a cost, where the policies take it from the field `c`.
+    fn ask<R>(
+        &mut self,
+        worker: usize,
+        user: &str,
+        cost: u64,
+        now: Nanos,
+        see: impl FnOnce(&Rules, &Selection<'_>, &Answer) -> R,
+    ) -> R {
+        let cost = cost.to_string();
+        let value = |name: &String| Some(if name == "u" { user } else { &cost }.as_bytes());
+        let headers: Vec<_> = self.rules.headers().iter().map(value).collect();
         let request =
             Attributes { route: b"", method: b"GET", host: b"", path: b"/", peer: None, headers: &headers };
         let mut room = KeyRoom::new();
@@ -87,7 +103,7 @@ impl World {
         worker.handle_timeout(&here);
         let mut answer = Answer::default();
         worker.check(&self.rules, &selection, &here, &mut answer);
-        answer
+        see(&self.rules, &selection, &answer)
     }
 
     fn release(&mut self, worker: usize, answer: &Answer, now: Nanos) {
@@ -101,6 +117,12 @@ impl World {
 
 fn policy(limits: &str) -> String {
     format!(r#"{{ "name": "p", "key": ["user"], "limits": [ {limits} ] }}"#)
+}
+
+/// A policy of requests that say what they cost.
+fn costly(limits: &str) -> String {
+    let cost = r#""cost": { "header": "c", "max": 1000 }"#;
+    format!(r#"{{ "name": "p", "key": ["user"], {cost}, "limits": [ {limits} ] }}"#)
 }
 
 fn limit(algorithm: &str, rate: &str) -> String {
@@ -137,6 +159,69 @@ fn a_hot_key_is_seldom_exchanged_and_a_flood_never() {
         world.check(0, "a", START + step);
     }
     assert_eq!(world.shared.0.borrow().exchanges, 10);
+}
+
+#[test]
+fn what_a_remembered_denial_leaves_is_told_and_can_be_had() {
+    for (algorithm, more) in
+        [("token_bucket", 2), ("leaky_bucket", 2), ("fixed_window", 0), ("sliding_log", 0)]
+    {
+        let text = format!(r#"{{ "algorithm": "{algorithm}", "rate": "100/m" }}"#);
+        let mut world = World::new(&costly(&text), 1, 8);
+        assert!(world.check(0, "other", START).allowed);
+        let mut ask =
+            |cost, after| world.ask(0, "a", cost, START + after, |_, _, answer| *answer.decision().unwrap());
+        assert!(ask(80, 0).allowed);
+        let asked = ask(40, 0);
+        assert_eq!((asked.allowed, asked.remaining), (false, 20), "{algorithm}");
+        let (remembered, later) = (ask(40, 1), ask(40, 40_000_000));
+        for (said, after) in [(remembered, 1), (later, 40_000_000)] {
+            let expected = Decision {
+                retry_after: asked.retry_after - after,
+                reset_after: asked.reset_after - after,
+                ..asked
+            };
+            assert_eq!(said, expected, "{algorithm}");
+        }
+        assert_eq!(world.metrics.read(StoreEvent::DenialHit), 2, "{algorithm}: from memory");
+        let mut ask =
+            |cost, after| world.ask(0, "a", cost, START + after, |_, _, answer| *answer.decision().unwrap());
+        let last = ask(40, 1_300_000_000); // 0.6 s bring one unit
+        assert_eq!((last.allowed, last.remaining), (false, 20 + more), "{algorithm}");
+        assert!(ask(20 + more, 1_300_000_000).allowed, "{algorithm}");
+    }
+}
+
+/// Nobody looks at what is left, so nobody is told.
+#[test]
+fn the_answer_to_a_cost_above_the_burst_is_the_same_whatever_is_left() {
+    for family in Family::ALL {
+        let text = format!(
+            r#"{}, {{ "name": "q", "key": ["user"], "limits": [ {{ "rate": "500/m" }} ] }}"#,
+            costly(r#"{ "rate": "100/m" }, { "algorithm": "fixed_window", "rate": "200/h" }"#)
+        );
+        let mut world = World::new(&text, 1, 8);
+        let see = |rules: &Rules, selection: &Selection<'_>, answer: &Answer| {
+            let mut buffer = [0; LIST_SIZE];
+            let fields = fields_of(family, rules.items(selection, answer), &mut buffer).unwrap();
+            let text = |field: &Field| {
+                (field.name, String::from_utf8(buffer[field.start..field.end].to_vec()).unwrap())
+            };
+            (answer.allowed, fields.as_slice().iter().map(text).collect::<Vec<_>>())
+        };
+        let full = world.ask(0, "a", 101, START, see);
+        assert!(world.ask(0, "a", 95, START, see).0);
+        let spent = world.ask(0, "a", 101, START, see);
+        assert_eq!(full, spent, "{}", family.name());
+        let expected: Vec<_> = match family {
+            Family::Off => vec![],
+            Family::XRateLimit => vec![("X-RateLimit-Limit", "100".to_string())],
+            Family::RateLimit03 => vec![("RateLimit-Limit", "100".to_string())],
+            Family::RateLimit => vec![("RateLimit-Policy", r#""p";q=100;w=60, "q";q=500;w=60"#.to_string())],
+        };
+        assert_eq!(spent, (false, expected));
+        assert!(world.ask(0, "a", 5, START, see).0, "nothing was taken for it");
+    }
 }
 
 #[test]
@@ -363,6 +448,35 @@ proptest! {
         let page = page[..cut.min(page.len())].to_vec();
         world.shared.0.borrow_mut().pages.insert(0, (page, 9));
         prop_assert!(world.check(0, "new", START + 1).allowed);
+    }
+
+    /// A denial that is remembered says what it would if it were asked by now:
+    /// of any cost that it holds for, and of each of the policy's limits.
+    #[test]
+    fn a_remembered_denial_says_what_the_asked_one_said_later_by_the_time_that_passed(
+        units in 10u64..=100, period in prop::sample::select(vec!["s", "7s", "m", "h"]), burst in 10u64..=100,
+        second in prop::sample::select(vec!["fixed_window", "leaky_bucket", "token_bucket"]),
+        spent in 1u64..=100, cost in 1u64..=100, more in 0u64..=30, passes in 0u64..=1000,
+    ) {
+        let limits = format!(
+            r#"{{ "rate": "{units}/{period}", "burst": {burst} }}, {{ "algorithm": "{second}", "rate": "90/m" }}"#
+        );
+        let mut world = World::new(&costly(&limits), 3, 8);
+        let burst = burst.min(90);
+        let mut ask = |worker, cost: u64, now| world.ask(worker, "a", cost.min(burst), now, |_, _, answer| *answer);
+        let _ = ask(2, spent, START);
+        let denial = ask(0, cost, START);
+        prop_assume!(!denial.allowed);
+        let wait = denial.decision().unwrap().retry_after;
+        let now = START + (wait - 1) / 1000 * passes;
+        let (remembered, asked) = (ask(0, cost + more, now), ask(1, cost + more, now));
+        prop_assert_eq!(remembered.outcomes(), asked.outcomes());
+        for (said, asked) in remembered.decisions().iter().zip(asked.decisions()) {
+            // Parts of a nanosecond are rounded up, and may make a unit.
+            prop_assert!(said.remaining <= asked.remaining && asked.remaining <= said.remaining + 1);
+            prop_assert!(said.retry_after >= asked.retry_after && said.retry_after <= asked.retry_after + 1);
+            prop_assert!(said.reset_after >= asked.reset_after && said.reset_after <= asked.reset_after + 1);
+        }
     }
 
     /// Law 1 over any interval, for workers without leases of their own.

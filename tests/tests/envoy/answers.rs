@@ -88,10 +88,20 @@ fn a_cost_that_never_fits_has_a_status_of_its_own() {
            "cost": { "header": "x-cost", "max": 100 } } ]"#,
     );
     let envoy = Setup::new(&plugin).start();
-    let answer = envoy.get("/", &[("x-cost", "16")]);
-    assert_eq!((answer.status, answer.header("retry-after")), (422, None));
-    assert_eq!(envoy.get("/", &[("x-cost", "10")]).status, 200);
-    assert_eq!(envoy.get("/", &[("x-cost", "1")]).status, 429);
+    let told = |cost: &str| {
+        let answer = envoy.get("/", &[("x-cost", cost)]);
+        let number = |name| answer.header(name).map(|value| value.parse::<u64>().unwrap());
+        let left = number("x-ratelimit-remaining");
+        assert_eq!(number("x-ratelimit-reset").is_some(), left.is_some());
+        (answer.status, number("x-ratelimit-limit"), left, number("retry-after").is_some())
+    };
+    assert_eq!(told("16"), (422, Some(10), None, false));
+    assert_eq!(told("8"), (200, Some(10), Some(2), false));
+    assert_eq!(told("16"), (422, Some(10), None, false), "what is left is not looked at");
+    assert_eq!(told("5"), (429, Some(10), Some(2), true));
+    assert_eq!(told("5"), (429, Some(10), Some(2), true), "a denial that is remembered says the same");
+    assert_eq!(told("2"), (200, Some(10), Some(0), false));
+    assert_eq!(told("1").0, 429);
 }
 
 #[test]

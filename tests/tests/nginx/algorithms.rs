@@ -262,7 +262,8 @@ fn a_cost_that_can_never_fit_has_its_own_status_and_no_retry_after() {
     let nginx = limited("rate=10/d cost=$arg_cost");
     let over = nginx.get_as("a", "/?cost=16");
     assert_eq!(over.status, 422);
-    assert_eq!(over.header("retry-after"), None);
+    let told = ["limit", "remaining", "reset"].map(|name| over.header(&format!("x-ratelimit-{name}")));
+    assert_eq!((over.header("retry-after"), told), (None, [Some("10"), None, None]));
     assert_eq!(nginx.get_as("a", "/?cost=10").status, 200, "the denial took nothing");
     let nginx = limited("rate=10/d cost=$arg_cost status_over=413 status=503");
     assert_eq!(nginx.statuses("a", "/?cost=11", 1), [413]);

@@ -26,7 +26,7 @@ fn variables_tell_the_decision_in_the_access_log() {
     let (words, wait) = log[2].rsplit_once(' ').unwrap();
     assert_eq!(words, "429 REJECTED it 0");
     assert!((25..=30).contains(&wait.parse::<u32>().unwrap()), "{wait}");
-    assert_eq!(log[3], "422 REJECTED it 0 -", "never: there is no time to wait");
+    assert_eq!(log[3], "422 REJECTED it - -", "never: nobody looks at what is left, and no time helps");
     assert_eq!(log[4], "200 - - - -");
     assert_eq!(log[5], "200 PASSED page 0 0");
     assert!(log[6].starts_with("200 REJECTED page 0 86"), "kept through the internal redirect: {log:?}");

@@ -80,6 +80,8 @@ fn case_18_a_cost_above_the_burst_has_a_status_of_its_own() {
         start(&document(&[policy("units", r#""cost": { "header": "x-cost", "max": 100 },"#, "10/s")]));
     let denied = nginx.get("/", &[("X-Cost", "16")]);
     assert_eq!((denied.status, denied.header("retry-after")), (422, None));
+    let told = ["limit", "remaining", "reset"].map(|name| denied.header(&format!("x-ratelimit-{name}")));
+    assert_eq!(told, [Some("10"), None, None], "what is left is not looked at");
     assert_eq!(nginx.get("/", &[("X-Cost", "10")]).status, 200, "nothing was taken");
     let denied = nginx.get("/", &[("X-Cost", "10")]);
     assert_eq!((denied.status, denied.header("retry-after")), (429, Some("1")));

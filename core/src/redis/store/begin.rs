@@ -1,18 +1,19 @@
 //! A request comes in: paid from memory, denied from memory, or asked.
 
 use super::super::key;
-use super::super::lease::{Spend, TOLD, Told};
+use super::super::lease::{Spend, TOLD};
 use super::flight::{Group, Held, Paid, Phase, pot_of};
 use super::{Host, Pending, Progress, Store, is_remote};
+use crate::algorithm::token_bucket::{self, Tat};
 use crate::decision::Decision;
-use crate::limit::Limit;
+use crate::limit::{Algorithm, Limit};
 use crate::limiter::{self, MAX_LAYERS};
 use crate::local::LocalStore;
 use crate::metrics::StoreEvent;
 use crate::policy::check::{Asked, NONE};
 use crate::policy::key::ROOM;
 use crate::policy::{self, Layer, Outcome, Policy, Rules, Selection};
-use crate::time::{NEVER, Nanos};
+use crate::time::Nanos;
 
 /// A group as memory has it.
 #[derive(Clone, Copy)]
@@ -124,7 +125,7 @@ impl Store {
                 (Outcome::Denied, false)
             }
         };
-        let decision = remembered(layer.limit, said, self.leases.told(pot), 0, host.now);
+        let decision = self.remembered(layer.limit, layer.cost, &said, (pot, 0, 1), 0, host.now);
         if low {
             let seen = Seen { first, count, pot, piece, paid: Paid::Pot, low };
             self.fetch_low(rules, selection, &[Some(seen)], host);
@@ -166,8 +167,11 @@ impl Store {
             } else {
                 for (place, layer) in members.enumerate() {
                     let fits = layer.cost <= layer.limit.burst();
-                    let (decision, outcome) =
-                        if fits { (whole(layer), spared(dry)) } else { (never(layer), denied(dry)) };
+                    let (decision, outcome) = if fits {
+                        (whole(layer), spared(dry))
+                    } else {
+                        (Decision::never(layer.limit), denied(dry))
+                    };
                     asked.answer.set(first + place, decision, outcome);
                 }
                 group
@@ -202,9 +206,9 @@ impl Store {
                 Spend::Taken { low, .. } => {
                     (group.piece, group.paid, group.low) = (piece, Paid::Pot, low);
                     host.metrics.count(StoreEvent::LeaseHit);
-                    let told = self.leases.told(pot_of(group.pot, piece));
+                    let pot = (pot_of(group.pot, piece), piece, pieces);
                     for (place, layer) in members.enumerate() {
-                        let decision = remembered(layer.limit, said, told, place, host.now);
+                        let decision = self.remembered(layer.limit, cost, &said, pot, place, host.now);
                         asked.answer.set(group.first + place, decision, Outcome::Admitted);
                     }
                     return group;
@@ -223,9 +227,9 @@ impl Store {
         }
         let Some((_, said, piece)) = soonest else { return group };
         host.metrics.count(StoreEvent::DenialHit);
-        let told = self.leases.told(pot_of(group.pot, piece));
+        let pot = (pot_of(group.pot, piece), piece, pieces);
         for (place, layer) in members.enumerate() {
-            let decision = remembered(layer.limit, said, told, place, host.now);
+            let decision = self.remembered(layer.limit, cost, &said, pot, place, host.now);
             let outcome = if decision.allowed { spared(dry) } else { denied(dry) };
             asked.answer.set(group.first + place, decision, outcome);
         }
@@ -358,6 +362,54 @@ impl Store {
         Progress::Answered(asked.finish(selection))
     }
 
+    /// A limit, as a pot speaks for it. One that paid: by what the store last
+    /// said, and the units that are left. One that denies: as the store would
+    /// say by now, had nobody else come; what it last said, later by the time
+    /// that passed. That is known of buckets and fixed windows; of the others,
+    /// that no less is left. `pot` is the pot, its piece, and how many there are.
+    pub(super) fn remembered(
+        &self,
+        limit: &Limit,
+        cost: u64,
+        said: &Spend,
+        pot: (u64, u32, u32),
+        place: usize,
+        now: Nanos,
+    ) -> Decision {
+        let told = self.leases.told(pot.0);
+        let told = told.and_then(|(told, _)| told.get(place.min(TOLD - 1))).copied().unwrap_or_default();
+        let (mut left, mut retry_after) = (told.remaining, 0);
+        let reset_after = told.reset_at.saturating_sub(now);
+        match *said {
+            Spend::Denied { until, by } => {
+                let counted = self.counted(limit, pot.1, pot.2);
+                match limit.algorithm() {
+                    _ if place >= TOLD => left = 0, // what is told there is another limit's
+                    Algorithm::TokenBucket | Algorithm::LeakyBucket => {
+                        let tat = Tat { at: told.reset_at, part: 0 };
+                        let (_, by_now) = token_bucket::decide(tat, &counted, now, cost);
+                        let spared = if by_now.allowed { cost } else { 0 };
+                        // Its time may have been rounded up: no less is left than was.
+                        left = left.max(by_now.remaining.saturating_add(spared));
+                        retry_after = by_now.retry_after;
+                    }
+                    _ if reset_after == 0 => left = counted.burst(),
+                    Algorithm::FixedWindow if left < cost => retry_after = reset_after,
+                    _ => {}
+                }
+                if by == place {
+                    left = left.min(cost.saturating_sub(1));
+                    retry_after = retry_after.max(until.saturating_sub(now)).max(1);
+                }
+            }
+            Spend::Taken { left: more, .. } => left = left.saturating_add(more),
+            Spend::Ask => {}
+        }
+        let (allowed, remaining) = (retry_after == 0, left.min(limit.burst()));
+        let reset_after = reset_after.max(retry_after);
+        Decision { allowed, limit: limit.limit(), remaining, retry_after, reset_after, delay: 0 }
+    }
+
     /// Fetches more for the pots that are low.
     fn fetch_low(
         &mut self,
@@ -430,39 +482,9 @@ fn fill(
     Some(())
 }
 
-/// A limit, as a pot speaks for it: by what the store last said, and the units
-/// that are left; one of a pot's limits is denied as long as the wait is not over.
-#[inline]
-pub(super) fn remembered(
-    limit: &Limit,
-    said: Spend,
-    told: Option<(&[Told; TOLD], Nanos)>,
-    place: usize,
-    now: Nanos,
-) -> Decision {
-    let told = told.and_then(|(told, _)| told.get(place.min(TOLD - 1))).copied().unwrap_or_default();
-    let (limit, burst) = (limit.limit(), limit.burst());
-    let reset_after = told.reset_at.saturating_sub(now);
-    if let Spend::Denied { until, by } = said
-        && by == place
-    {
-        let retry_after = until.saturating_sub(now).max(1);
-        let reset_after = reset_after.max(retry_after);
-        return Decision { allowed: false, limit, remaining: 0, retry_after, reset_after, delay: 0 };
-    }
-    let left = if let Spend::Taken { left, .. } = said { left } else { 0 };
-    let remaining = told.remaining.saturating_add(left).min(burst);
-    Decision { allowed: true, limit, remaining, retry_after: 0, reset_after, delay: 0 }
-}
-
 /// A limit of which nothing is known.
 fn whole(layer: &Layer<'_>) -> Decision {
     Decision { limit: layer.limit.limit(), remaining: layer.limit.burst(), ..NONE }
-}
-
-/// A cost that no waiting admits.
-fn never(layer: &Layer<'_>) -> Decision {
-    Decision { allowed: false, retry_after: NEVER, ..whole(layer) }
 }
 
 fn denied(dry: bool) -> Outcome {

@@ -7,7 +7,6 @@
 //! own call might have taken is decided without the store.
 
 use super::super::lease::{Spend, Turn, Waiter};
-use super::begin::remembered;
 use super::flight::{Flight, Group, Paid, Phase};
 use super::{Host, Store};
 use crate::limiter::MAX_LAYERS;
@@ -88,10 +87,10 @@ impl Store {
     ) {
         let Flight { groups, layers, .. } = &mut *flight;
         let Some(group) = groups.get_mut(index) else { return };
-        let told = self.leases.told(group.pot());
+        let pot = (group.pot(), group.piece, group.pieces);
         let mut decisions = [NONE; MAX_LAYERS];
         for (at, (room, held)) in decisions.iter_mut().zip(group.held(layers).iter().flatten()).enumerate() {
-            *room = remembered(&held.limit, said, told, at, host.now);
+            *room = self.remembered(&held.limit, group.cost, &said, pot, at, host.now);
         }
         let decisions = decisions.get(..group.count).unwrap_or(&[]);
         let is_paid = matches!(said, Spend::Taken { .. });
