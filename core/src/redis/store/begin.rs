@@ -125,7 +125,7 @@ impl Store {
                 (Outcome::Denied, false)
             }
         };
-        let decision = self.remembered(layer.limit, layer.cost, &said, (pot, 0, 1), 0, host.now);
+        let decision = self.remembered(layer.limit, layer.cost, &said, (pot, 1), 0, host.now);
         if low {
             let seen = Seen { first, count, pot, piece, paid: Paid::Pot, low };
             self.fetch_low(rules, selection, &[Some(seen)], host);
@@ -206,7 +206,7 @@ impl Store {
                 Spend::Taken { low, .. } => {
                     (group.piece, group.paid, group.low) = (piece, Paid::Pot, low);
                     host.metrics.count(StoreEvent::LeaseHit);
-                    let pot = (pot_of(group.pot, piece), piece, pieces);
+                    let pot = (pot_of(group.pot, piece), pieces);
                     for (place, layer) in members.enumerate() {
                         let decision = self.remembered(layer.limit, cost, &said, pot, place, host.now);
                         asked.answer.set(group.first + place, decision, Outcome::Admitted);
@@ -227,7 +227,7 @@ impl Store {
         }
         let Some((_, said, piece)) = soonest else { return group };
         host.metrics.count(StoreEvent::DenialHit);
-        let pot = (pot_of(group.pot, piece), piece, pieces);
+        let pot = (pot_of(group.pot, piece), pieces);
         for (place, layer) in members.enumerate() {
             let decision = self.remembered(layer.limit, cost, &said, pot, place, host.now);
             let outcome = if decision.allowed { spared(dry) } else { denied(dry) };
@@ -365,14 +365,15 @@ impl Store {
     /// A limit, as a pot speaks for it. One that paid: by what the store last
     /// said, and the units that are left. One that denies: as the store would
     /// say by now, had nobody else come; what it last said, later by the time
-    /// that passed. That is known of buckets and fixed windows; of the others,
-    /// that no less is left. `pot` is the pot, its piece, and how many there are.
+    /// that passed. That is known of whole buckets and fixed windows; of the
+    /// others, and of parts, that no less is left. `pot` is the pot, and how
+    /// many pieces its key has.
     pub(super) fn remembered(
         &self,
         limit: &Limit,
         cost: u64,
         said: &Spend,
-        pot: (u64, u32, u32),
+        pot: (u64, u32),
         place: usize,
         now: Nanos,
     ) -> Decision {
@@ -382,18 +383,18 @@ impl Store {
         let reset_after = told.reset_at.saturating_sub(now);
         match *said {
             Spend::Denied { until, by } => {
-                let counted = self.counted(limit, pot.1, pot.2);
                 match limit.algorithm() {
                     _ if place >= TOLD => left = 0, // what is told there is another limit's
+                    _ if pot.1 > 1 || !self.region.is_whole() => {} // of a part, no less is left
                     Algorithm::TokenBucket | Algorithm::LeakyBucket => {
                         let tat = Tat { at: told.reset_at, part: 0 };
-                        let (_, by_now) = token_bucket::decide(tat, &counted, now, cost);
+                        let (_, by_now) = token_bucket::decide(tat, limit, now, cost);
                         let spared = if by_now.allowed { cost } else { 0 };
                         // Its time may have been rounded up: no less is left than was.
                         left = left.max(by_now.remaining.saturating_add(spared));
                         retry_after = by_now.retry_after;
                     }
-                    _ if reset_after == 0 => left = counted.burst(),
+                    _ if reset_after == 0 => left = limit.burst(),
                     Algorithm::FixedWindow if left < cost => retry_after = reset_after,
                     _ => {}
                 }

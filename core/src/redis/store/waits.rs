@@ -87,7 +87,7 @@ impl Store {
     ) {
         let Flight { groups, layers, .. } = &mut *flight;
         let Some(group) = groups.get_mut(index) else { return };
-        let pot = (group.pot(), group.piece, group.pieces);
+        let pot = (group.pot(), group.pieces);
         let mut decisions = [NONE; MAX_LAYERS];
         for (at, (room, held)) in decisions.iter_mut().zip(group.held(layers).iter().flatten()).enumerate() {
             *room = self.remembered(&held.limit, group.cost, &said, pot, at, host.now);
