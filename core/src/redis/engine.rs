@@ -200,7 +200,7 @@ impl Engine {
                     store.failed(ticket, failure, &mut host);
                 }
                 Event::Ready => {
-                    let is_all = self.router.links() == 1;
+                    let is_all = self.router.links() == 1; // of several, others may have been there
                     let (store, mut host) = self.split(here);
                     if is_all {
                         store.may_have_forgotten(here.now);
