@@ -361,8 +361,8 @@ impl Filter {
 
     /// It ends, and waits for nothing more.
     pub(crate) fn has_ended(&self) -> bool {
-        let is_settled = self.counts.redis.as_ref().is_none_or(|redis| redis.is_settled());
-        self.ended_at.is_some() && is_settled || self.is_over(PATIENCE, self.clock.latest())
+        let is_settled = || self.counts.redis.as_ref().is_none_or(|redis| redis.is_settled());
+        self.ended_at.is_some() && (is_settled() || self.is_over(PATIENCE, self.clock.latest()))
     }
 
     /// It ends, and was not called since.

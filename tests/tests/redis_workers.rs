@@ -80,6 +80,13 @@ impl Machine<'_> {
         }
     }
 
+    /// Its probe is due, and answered.
+    fn probe(&self, worker: &mut Worker, now: u64) {
+        let mut host = self.host(&mut worker.line, now);
+        worker.store.handle_timeout(&mut host);
+        self.tell_probe(worker, now);
+    }
+
     fn tell_probe(&self, worker: &mut Worker, now: u64) {
         let ticket = worker.line.probes.pop().expect("a probe");
         let mut host = self.host(&mut worker.line, now);
@@ -106,9 +113,7 @@ fn what_one_worker_finds_out_the_others_try_at_once() {
         machine.ask(&mut other, now);
         assert!(other.line.probes.is_empty(), "its own probe is due in 95 ms");
 
-        let mut host = machine.host(&mut one.line, now);
-        one.store.handle_timeout(&mut host);
-        machine.tell_probe(&mut one, now);
+        machine.probe(&mut one, now);
         assert_eq!(one.store.state(), State::Closed);
 
         machine.ask(&mut other, now + 1);
@@ -127,9 +132,7 @@ fn what_one_worker_finds_out_is_heard_whatever_a_third_does() {
         let now = 1_000_000 * MS;
         let (mut one, mut other) = (machine.worker(100 * MS, now), machine.worker(5 * MS, now));
         (one.line.taken, other.line.taken) = (Ok(()), Ok(()));
-        let mut host = machine.host(&mut one.line, now);
-        one.store.handle_timeout(&mut host);
-        machine.tell_probe(&mut one, now);
+        machine.probe(&mut one, now);
         let _third = machine.worker(0, now);
         assert_eq!(machine.metrics.snapshot().open, 2);
 

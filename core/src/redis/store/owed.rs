@@ -11,8 +11,8 @@ use crate::time::Nanos;
 
 impl Store {
     /// Charges the store what the fallback admitted while it was away, and what
-    /// it said itself before that, if it does not know any more. What
-    /// it does not answer to is told again. False if not all could be sent.
+    /// it said itself before that, if it does not know any more. What it does
+    /// not answer to is told again. False if not all could be sent.
     pub(super) fn charge_fallback(
         &mut self,
         layers: &[Option<Held>],
